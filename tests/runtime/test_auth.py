@@ -28,7 +28,7 @@ def letting_in(store: MemoryAccess | None = None) -> Access:
     return Access(store or MemoryAccess(), wall_clock=lambda: int(NOW * 1000))
 
 
-def test_the_answer_carries_every_claim_there_and_back() -> None:
+def test_the_authoriser_context_preserves_every_claim() -> None:
     context = verified(token_claims(claims(role="admin", team="blue", levels=[1, 2])))
     caller = caller_of(context, "g1", NOW, letting_in())
 
@@ -36,27 +36,27 @@ def test_the_answer_carries_every_claim_there_and_back() -> None:
     assert dict(caller.token.all) == claims(role="admin", team="blue", levels=[1, 2])
 
 
-def test_an_answer_is_one_text_and_so_fits_any_context() -> None:
+def test_the_values_of_an_authoriser_context_are_text() -> None:
     answer = some(verified(token_claims(claims())).values())
     assert all(isinstance(value, str) for value in answer)
 
 
-def test_claims_that_json_cannot_say_are_refused() -> None:
+def test_claims_that_json_cannot_represent_are_refused() -> None:
     with pytest.raises(AuthFailed):
         verified(token_claims(claims(level=float("nan"))))
 
 
-def test_a_refusal_keeps_its_sentence() -> None:
+def test_a_refusal_keeps_its_message() -> None:
     with pytest.raises(AuthFailed, match="the token has expired"):
         caller_of(refused(AuthFailed("the token has expired")), "g1", NOW, letting_in())
 
 
-def test_another_gateway_is_forbidden() -> None:
+def test_a_token_of_another_gateway_is_forbidden() -> None:
     with pytest.raises(Forbidden):
         caller_of(verified(token_claims(claims())), "g2", NOW, letting_in())
 
 
-def test_an_expired_answer_is_refused() -> None:
+def test_an_authoriser_context_is_refused_once_its_token_expired() -> None:
     context = verified(token_claims(claims()))
 
     assert caller_of(context, "g1", NOW + 65, letting_in()).token.gateway == "g1"
@@ -65,13 +65,13 @@ def test_an_expired_answer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("context", [None, "", 7, [], {}, {"claims": "{"}, {"claims": "7"}])
-def test_anything_but_an_answer_is_refused(context: object) -> None:
+def test_a_malformed_authoriser_context_is_refused(context: object) -> None:
     with pytest.raises(AuthFailed):
         caller_of(context, "g1", NOW, letting_in())
 
 
 @pytest.mark.law("U1")
-def test_a_user_speaks_for_clients_of_its_own() -> None:
+def test_a_user_may_use_only_its_own_client_ids() -> None:
     store = MemoryAccess()
     ann = caller_of(verified(token_claims(claims(sub="ann"))), "g1", NOW, letting_in(store))
     bob = caller_of(verified(token_claims(claims(sub="bob"))), "g1", NOW, letting_in(store))
@@ -86,7 +86,7 @@ def test_a_user_speaks_for_clients_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("client_id", ["", "c" * 129])
-def test_what_is_no_client_id_is_nobodys(client_id: str) -> None:
+def test_an_invalid_client_id_is_refused(client_id: str) -> None:
     caller = caller_of(verified(token_claims(claims())), "g1", NOW, letting_in())
     with pytest.raises(ValidationFailed):
         caller.speaks_for(client_id)
@@ -95,7 +95,7 @@ def test_what_is_no_client_id_is_nobodys(client_id: str) -> None:
 @pytest.mark.law("U8")
 @pytest.mark.parametrize("client_id", [GATEWAY_CLIENT, client_id_of("shop"), "connector:"])
 @pytest.mark.parametrize("role", ["client", "admin"])
-def test_nobody_speaks_for_the_gateway_or_its_connectors(client_id: str, role: str) -> None:
+def test_reserved_client_ids_are_refused_to_every_role(client_id: str, role: str) -> None:
     token = claims(sub=client_id, role=role)
     caller = caller_of(verified(token_claims(token)), "g1", NOW, letting_in())
     for named in (client_id, None):
@@ -106,12 +106,12 @@ def test_nobody_speaks_for_the_gateway_or_its_connectors(client_id: str, role: s
 
 
 @pytest.mark.law("U8")
-def test_no_token_is_of_the_user_of_connectors() -> None:
+def test_a_token_with_the_reserved_connectors_user_is_refused() -> None:
     with pytest.raises(AuthFailed, match="the user of connectors"):
         token_claims(claims(sub=CONNECTORS_USER))
 
 
-def test_a_user_whose_name_is_no_client_id_must_name_one() -> None:
+def test_a_user_whose_name_is_no_valid_client_id_must_state_one() -> None:
     user = "u" * 200
     caller = caller_of(verified(token_claims(claims(sub=user))), "g1", NOW, letting_in())
     assert caller.speaks_for("phone") == "phone"
@@ -120,7 +120,7 @@ def test_a_user_whose_name_is_no_client_id_must_name_one() -> None:
 
 
 @pytest.mark.law("U2")
-def test_a_user_who_is_revoked_is_refused_whatever_it_asks() -> None:
+def test_a_revoked_user_is_refused_even_as_an_administrator() -> None:
     store = MemoryAccess()
     store.revoke("g1", Revocation("user", "c1", 0, "ops"))
     context = verified(token_claims(claims(role="admin")))
@@ -128,7 +128,7 @@ def test_a_user_who_is_revoked_is_refused_whatever_it_asks() -> None:
         caller_of(context, "g1", NOW, letting_in(store))
 
 
-def test_administration_needs_the_role() -> None:
+def test_administration_needs_the_admin_role() -> None:
     def caller(role: str) -> Caller:
         return caller_of(verified(token_claims(claims(role=role))), "g1", NOW, letting_in())
 
@@ -139,7 +139,7 @@ def test_administration_needs_the_role() -> None:
 
 
 @pytest.mark.parametrize("gateway", ["g", "G-1_x", "a" * 64, "a" * 65, "", "a|b", "a/b", "-a", "ü"])
-def test_a_gateway_id_is_what_the_buffer_takes_for_one(gateway: str) -> None:
+def test_tokens_and_the_buffer_accept_the_same_gateway_ids(gateway: str) -> None:
     def taken_by_buffer() -> bool:
         try:
             keys.check_gateway(gateway)

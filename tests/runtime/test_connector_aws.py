@@ -33,7 +33,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.law("N8")
 @pytest.mark.usefixtures("aws")
-def test_a_secret_is_stored_changed_and_gone() -> None:
+def test_connector_secrets_are_stored_cached_forgotten_and_removed() -> None:
     client: Any = boto3.client("secretsmanager", region_name=REGION)
     now = [0.0]
     secrets = Secrets(lambda: client, "stack/connectors/", seconds=lambda: now[0])
@@ -60,7 +60,7 @@ def test_a_secret_is_stored_changed_and_gone() -> None:
 
 @pytest.mark.law("N7")
 @pytest.mark.usefixtures("aws")
-def test_a_schedule_is_made_changed_and_gone_and_a_poll_begun() -> None:
+def test_a_poll_schedule_is_created_changed_triggered_and_removed() -> None:
     clients: dict[str, Any] = {
         name: boto3.client(name, region_name=REGION) for name in ("scheduler", "stepfunctions")
     }
@@ -90,7 +90,7 @@ def test_a_schedule_is_made_changed_and_gone_and_a_poll_begun() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_connectors_that_are_made_together_are_not_polled_together() -> None:
+def test_poll_schedules_created_together_are_spread_over_the_interval() -> None:
     scheduler = boto3.client("scheduler", region_name=REGION)
     scheduler.create_schedule_group(Name="polls")
     asked: list[str] = []

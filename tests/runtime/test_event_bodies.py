@@ -65,7 +65,7 @@ def stored(served: LocalGateway) -> str:
 @pytest.mark.law("W9")
 @pytest.mark.parametrize("form", FORMS, indirect=True)
 @pytest.mark.parametrize("text", ["plain", "Zoë 🚲", "\N{REPLACEMENT CHARACTER}", "\u2028"])
-def test_json_is_stored_as_it_was_sent_in_either_form(
+def test_json_is_stored_as_sent_from_text_and_base64_bodies(
     gateway: LocalGateway, form: str, text: str
 ) -> None:
     row = f"{form}-{ord(text[-1])}"
@@ -82,7 +82,7 @@ def test_json_is_stored_as_it_was_sent_in_either_form(
 @pytest.mark.parametrize("form", FORMS, indirect=True)
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"a\x80\x80\x80b"])
 @pytest.mark.parametrize("has_id", [True, False])
-def test_text_that_is_not_utf_8_is_refused_in_either_form(
+def test_invalid_utf_8_is_refused_in_text_and_base64_bodies(
     gateway: LocalGateway, form: str, bad: bytes, *, has_id: bool
 ) -> None:
     fields = json.loads(jsonish.encode_push(a_push("bad", "HERE")))
@@ -99,7 +99,7 @@ def test_text_that_is_not_utf_8_is_refused_in_either_form(
 
 
 @pytest.mark.law("W9")
-def test_what_was_compressed_arrives_or_is_refused(
+def test_a_compressed_body_is_accepted_as_base64_and_refused_as_text(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = jsonish.encode_push(a_push("packed", "x" * 500))
@@ -123,7 +123,7 @@ def test_what_was_compressed_arrives_or_is_refused(
 
 @pytest.mark.law("W9")
 @pytest.mark.parametrize(("form", "status"), [("text", 400), ("base64", 200)], indirect=["form"])
-def test_protobuf_arrives_as_base64_and_is_refused_as_text(
+def test_protobuf_is_accepted_as_base64_and_refused_as_text(
     gateway: LocalGateway, form: str, status: int
 ) -> None:
     body = proto.encode_push(a_push(f"proto-{form}", "x"))
@@ -136,7 +136,7 @@ def test_protobuf_arrives_as_base64_and_is_refused_as_text(
 
 
 @pytest.mark.law("W4", "W9")
-def test_half_a_surrogate_pair_in_an_event_is_refused(
+def test_a_body_with_an_unpaired_surrogate_is_refused(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = local_gateway._event

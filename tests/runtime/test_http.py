@@ -88,7 +88,7 @@ def test_each_error_is_answered_by_its_own_status_and_code(kind: type[LakeSyncEr
 @pytest.mark.parametrize(
     "kind", [InternalError, AdapterFailed, Unavailable, Unreachable, UpgradeRequired]
 )
-def test_what_is_our_fault_is_answered_without_detail(kind: type[LakeSyncError]) -> None:
+def test_internal_errors_are_answered_without_detail(kind: type[LakeSyncError]) -> None:
     error = kind("DynamoDB refused Query: AccessDeniedException", field="buffer-table")
     answer = client(raising(error)).get("/thing")
 
@@ -118,7 +118,7 @@ def test_what_is_our_fault_is_answered_without_detail(kind: type[LakeSyncError])
     ],
     ids=lambda item: type(item).__name__ if isinstance(item, Exception) else item,
 )
-def test_a_failure_is_logged_and_counted_as_what_it_is(
+def test_a_failure_is_logged_and_counted_by_its_kind(
     error: Exception,
     level: str,
     metric: str,
@@ -140,7 +140,7 @@ def test_a_failure_is_logged_and_counted_as_what_it_is(
         assert str(error.args[0]) in json.dumps(line)
 
 
-def test_metrics_that_are_switched_off_print_nothing_however_many_there_are(
+def test_disabled_metrics_print_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
@@ -151,7 +151,7 @@ def test_metrics_that_are_switched_off_print_nothing_however_many_there_are(
     assert capsys.readouterr().out == ""
 
 
-def test_metrics_name_the_service_and_the_stack_and_nothing_is_no_metric(
+def test_metrics_have_service_and_stack_dimensions_and_zero_counts_are_omitted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observe.publish()  # what others counted
@@ -173,7 +173,7 @@ def test_metrics_name_the_service_and_the_stack_and_nothing_is_no_metric(
     assert capsys.readouterr().out == ""
 
 
-def test_a_signal_is_a_metric_of_the_stack_whose_line_names_the_service(
+def test_an_alarm_metric_has_only_the_stack_dimension_and_names_the_service(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observe.publish()  # what others counted
@@ -191,7 +191,7 @@ def test_a_signal_is_a_metric_of_the_stack_whose_line_names_the_service(
         assert line["service"] == "push"
 
 
-def test_retry_after_is_the_errors_own() -> None:
+def test_retry_after_is_taken_from_the_error() -> None:
     answer = client(raising(Backpressure("later"))).get("/thing")
 
     assert answer.headers["retry-after"] == "15"
@@ -203,7 +203,7 @@ def test_routes_are_served_with_and_without_the_prefix(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1thing", "/v2/thing", "/v1/v1/thing", "/thing/"])
-def test_other_prefixes_are_unknown(path: str) -> None:
+def test_a_path_with_an_unknown_prefix_is_not_found(path: str) -> None:
     answer = client(lambda: 7).get(path)
 
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
@@ -242,7 +242,7 @@ def test_only_large_answers_are_compressed() -> None:
     assert len(large.json()["value"]) == GZIP_BYTES_MIN
 
 
-def test_a_caller_who_cannot_read_gzip_gets_none() -> None:
+def test_an_answer_is_not_compressed_for_a_caller_without_gzip() -> None:
     plain = client(lambda: "x" * 5000).get("/thing", **{"accept-encoding": "identity"})
 
     assert "content-encoding" not in plain.headers

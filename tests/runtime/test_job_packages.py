@@ -98,7 +98,7 @@ def zips(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_jobs_zip_is_stored_and_its_address_told(
+def test_the_package_of_each_job_is_stored_and_its_url_returned(
     cloudformation: CloudFormation, zips: Path
 ) -> None:
     answer = cloudformation.ask("Create")
@@ -116,7 +116,7 @@ def test_each_jobs_zip_is_stored_and_its_address_told(
     assert cloudformation.ask("Update", PhysicalResourceId=place) == answer, "safe to repeat"
 
 
-def test_another_content_is_another_folder_and_the_old_one_goes_when_asked(
+def test_changed_packages_get_a_new_folder_and_the_old_folder_is_deletable(
     cloudformation: CloudFormation, zips: Path
 ) -> None:
     old = cloudformation.ask("Create")["PhysicalResourceId"]
@@ -133,7 +133,7 @@ def test_another_content_is_another_folder_and_the_old_one_goes_when_asked(
     }
 
 
-def test_a_bucket_that_is_gone_keeps_no_stack_from_being_deleted(
+def test_deletion_succeeds_when_the_bucket_does_not_exist(
     cloudformation: CloudFormation, zips: Path
 ) -> None:
     place = cloudformation.ask("Create")["PhysicalResourceId"]
@@ -142,7 +142,7 @@ def test_a_bucket_that_is_gone_keeps_no_stack_from_being_deleted(
     assert cloudformation.ask("Delete", PhysicalResourceId=place)["Status"] == "SUCCESS"
 
 
-def test_what_was_never_stored_is_deleted_without_asking(
+def test_deletion_of_packages_never_stored_sends_no_request(
     cloudformation: CloudFormation, zips: Path
 ) -> None:
     cloudformation.bucket.refuses = PermissionError("asked")
@@ -151,7 +151,7 @@ def test_what_was_never_stored_is_deleted_without_asking(
 
 
 @pytest.mark.parametrize("request_type", ["Create", "Update"])
-def test_a_failure_is_told_with_its_reason(
+def test_a_failure_is_reported_to_cloudformation_with_its_reason(
     cloudformation: CloudFormation, zips: Path, request_type: str
 ) -> None:
     cloudformation.bucket.refuses = PermissionError("AccessDenied " + "x" * 10_000)
@@ -163,7 +163,7 @@ def test_a_failure_is_told_with_its_reason(
     assert answer["PhysicalResourceId"]
 
 
-def test_a_build_without_packages_is_a_failure(cloudformation: CloudFormation) -> None:
+def test_creation_without_built_packages_fails(cloudformation: CloudFormation) -> None:
     answer = cloudformation.ask("Create")
 
     assert answer["Status"] == "FAILED"

@@ -88,7 +88,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return Kind(request.param)
 
 
-def test_tokens_that_fit_no_key_do_not_become_fetches(kind: Kind) -> None:
+def test_tokens_of_unknown_keys_cause_few_fetches(kind: Kind) -> None:
     assert kind.is_good(kind.good)
     for number in range(5):
         assert not kind.is_good(kind.bad(number))
@@ -99,7 +99,7 @@ def test_tokens_that_fit_no_key_do_not_become_fetches(kind: Kind) -> None:
     assert len(kind.store.fetched_s) == 3
 
 
-def test_a_fetch_that_fails_takes_no_key_away(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fetch_keeps_the_known_keys(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kind.is_good(kind.good)
     kind.store.is_away = True
     with logged(monkeypatch) as log:
@@ -126,7 +126,7 @@ def test_a_failed_renewal_is_counted(kind: Kind, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["DependenciesFailed"] == [1.0]
 
 
-def test_without_any_key_the_fault_is_raised_and_the_store_is_spared(kind: Kind) -> None:
+def test_a_failed_first_fetch_is_raised_and_not_repeated_at_once(kind: Kind) -> None:
     kind.store.is_away = True
     for _ in range(3):
         with pytest.raises(ConnectionError):
@@ -138,7 +138,7 @@ def test_without_any_key_the_fault_is_raised_and_the_store_is_spared(kind: Kind)
     assert kind.is_good(kind.good)
 
 
-def test_what_the_store_holds_must_be_keys(kind: Kind) -> None:
+def test_a_malformed_key_document_is_refused_and_known_keys_are_kept(kind: Kind) -> None:
     kind.is_good(kind.good)
     documents: list[Any] = [{}, [], None, {"keys": []}, {"keys": [{}]}, {"current": "short"}]
     for document in documents:
@@ -157,7 +157,7 @@ def _cold(kind: Kind) -> Kind:
 
 
 @pytest.mark.parametrize("is_attacked", [False, True])
-def test_a_key_that_was_put_in_force_is_known_at_once_or_after_the_pause(
+def test_a_new_key_is_accepted_at_once_or_after_the_fetch_pause(
     kind: Kind, *, is_attacked: bool
 ) -> None:
     kind.store.document = (
@@ -174,7 +174,7 @@ def test_a_key_that_was_put_in_force_is_known_at_once_or_after_the_pause(
     assert kind.is_good(kind.good)
 
 
-def test_a_key_that_was_taken_out_of_force_is_refused_when_it_is_old(kind: Kind) -> None:
+def test_a_withdrawn_key_is_refused_after_the_maximum_key_age(kind: Kind) -> None:
     assert kind.is_good(kind.good)
     kind.store.document = (
         {"current": NEW} if kind.shares_secret else {"keys": key_set()["keys"][1:]}
@@ -189,7 +189,9 @@ Step = tuple[float, bool, bool]
 
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.booleans(), st.booleans()), max_size=60))
-def test_whatever_is_sent_and_whenever_the_store_is_away(steps: list[Step]) -> None:
+def test_valid_tokens_stay_valid_with_few_fetches_whenever_the_store_fails(
+    steps: list[Step],
+) -> None:
     """Good tokens are good from the first fetch on, and there are never many fetches in a while."""
     kind = Kind("shared")
     assert kind.is_good(kind.good)
@@ -203,7 +205,9 @@ def test_whatever_is_sent_and_whenever_the_store_is_away(steps: list[Step]) -> N
     assert all(c - a >= FETCH_PAUSE_S for a, c in zip(fetched_s, fetched_s[2:], strict=False))
 
 
-def test_the_deployed_authoriser_keeps_keys_by_these_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deployed_authoriser_verifies_tokens_by_public_keys_and_by_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     public = settings.AuthoriseSettings(
         region="eu-central-1",
         algorithms=("RS256",),

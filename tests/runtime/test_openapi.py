@@ -174,7 +174,9 @@ def as_bytes(context: object, value: Any) -> Any:
 
 @api.parametrize()
 @settings(max_examples=20)
-def test_whatever_is_sent_the_answer_is_as_documented(case: schemathesis.Case[Any]) -> None:
+def test_answers_to_generated_requests_conform_to_the_openapi_document(
+    case: schemathesis.Case[Any],
+) -> None:
     case.call_and_validate(
         checks=[
             not_a_server_error,
@@ -194,7 +196,9 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_without_an_authorisers_answer_every_operation_refuses(method: str, path: str) -> None:
+def test_every_operation_refuses_requests_without_authoriser_context(
+    method: str, path: str
+) -> None:
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(whole_api())
         async with httpx.AsyncClient(transport=transport, base_url="https://api") as sender:
@@ -236,7 +240,7 @@ WRONG = [
     WRONG,
     ids=[f"{method} {path} {name} {value[:12]}" for method, path, _, name, value in WRONG],
 )
-def test_a_malformed_parameter_is_refused_in_our_words(
+def test_a_malformed_parameter_is_refused_with_our_message(
     method: str, path: str, place: str, name: str, value: str
 ) -> None:
     address = path.replace(f"{{{name}}}", value) if place == "path" else path
@@ -255,12 +259,12 @@ def test_a_malformed_parameter_is_refused_in_our_words(
     assert answer.json()["error"].startswith(f"{name} must be "), answer.text
 
 
-def test_every_component_is_a_sound_schema() -> None:
+def test_every_component_of_the_document_is_a_valid_json_schema() -> None:
     for schema in DESCRIPTION.document["components"]["schemas"].values():
         jsonschema_rs.meta.validate(schema)
 
 
-def test_every_operation_says_who_may_and_what_may_go_wrong() -> None:
+def test_every_operation_documents_its_security_and_errors() -> None:
     document = DESCRIPTION.document
 
     assert document["security"] == [{"token": []}]
@@ -273,7 +277,7 @@ def test_every_operation_says_who_may_and_what_may_go_wrong() -> None:
                 assert {"400", "401", "403", "429", "500", "503"} <= set(operation["responses"])
 
 
-def test_samples_are_what_the_document_asks_for() -> None:
+def test_sample_requests_conform_to_the_document() -> None:
     document = DESCRIPTION.document
     samples = {"push_json": "Push", "admin_schema": "TableSchema", "admin_sync_rules": "SyncRules"}
     for name, component in samples.items():
@@ -293,5 +297,7 @@ def test_samples_are_what_the_document_asks_for() -> None:
         ("/openapi.yaml", []),
     ],
 )
-def test_the_document_knows_what_is_served_where(path: str, methods: list[str]) -> None:
+def test_the_methods_of_each_path_are_known_from_the_document(
+    path: str, methods: list[str]
+) -> None:
     assert DESCRIPTION.methods_at(path) == methods

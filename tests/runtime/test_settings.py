@@ -44,7 +44,7 @@ def test_settings_are_typed() -> None:
     assert settings.endpoint is None
 
 
-def test_every_fault_is_named_at_once() -> None:
+def test_every_faulty_setting_is_named_in_one_error() -> None:
     with pytest.raises(SettingsError) as caught:
         load(PushSettings, {"AWS_REGION": "", "FLUSH_THRESHOLD_BYTES": "many", "BUFFER_TABLE": "t"})
 
@@ -59,12 +59,12 @@ def test_every_fault_is_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", ""])
-def test_bounds_are_positive_numbers(value: str) -> None:
+def test_limits_must_be_positive_numbers(value: str) -> None:
     with pytest.raises(SettingsError, match="BACKPRESSURE_BYTES_MAX"):
         load(PushSettings, PUSH | {"BACKPRESSURE_BYTES_MAX": value})
 
 
-def test_a_quota_may_be_any_amount() -> None:
+def test_a_quota_may_be_zero_and_not_negative() -> None:
     assert load(PushSettings, PUSH).quota_deltas == 0
     with pytest.raises(SettingsError, match="QUOTA_DELTAS_PER_S"):
         load(PushSettings, PUSH | {"QUOTA_DELTAS_PER_S": "-1"})
@@ -96,7 +96,9 @@ def test_no_function_starts_without_its_environment(kind: type) -> None:
         (PUBLIC | {"JWT_AUDIENCE": ""}, "JWT_AUDIENCE"),
     ],
 )
-def test_the_authoriser_refuses_what_could_be_confused(changed: dict[str, str], fault: str) -> None:
+def test_the_authoriser_refuses_ambiguous_or_incomplete_settings(
+    changed: dict[str, str], fault: str
+) -> None:
     with pytest.raises(SettingsError, match=fault):
         load(AuthoriseSettings, AUTHORISE | changed)
 

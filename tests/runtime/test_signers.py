@@ -83,7 +83,9 @@ def by_stack(**claims: object) -> str:
 
 @pytest.mark.law("U5")
 @given(GATEWAYS, GATEWAYS, st.sampled_from(["client", "admin"]))
-def test_who_has_a_gateways_secret_signs_for_it_alone(own: str, other: str, role: str) -> None:
+def test_a_gateways_secret_signs_tokens_of_that_gateway_only(
+    own: str, other: str, role: str
+) -> None:
     world = World({"current": CURRENT})
     secret = gateway_secret(CURRENT, own)
 
@@ -95,7 +97,7 @@ def test_who_has_a_gateways_secret_signs_for_it_alone(own: str, other: str, role
 
 @pytest.mark.law("U5")
 @given(GATEWAYS, GATEWAYS, st.integers(0, 99), st.integers(0, 99))
-def test_no_two_gateways_or_generations_have_one_secret(
+def test_gateway_secrets_differ_by_gateway_and_generation(
     one: str, two: str, first: int, second: int
 ) -> None:
     same = (one, first) == (two, second)
@@ -104,7 +106,7 @@ def test_no_two_gateways_or_generations_have_one_secret(
     assert gateway_secret(CURRENT, one) != gateway_secret(PREVIOUS, one)
 
 
-def test_a_gateways_secret_stays_what_it_is() -> None:
+def test_the_derivation_of_a_gateway_secret_is_pinned() -> None:
     """Tenants have it: whatever changes it locks them out."""
     assert gateway_secret(CURRENT, "acme", 1) == (
         "182d5805c24e31a74920f02b49aa918f1b9bea3dc60be3137a0a04290f1e5749"
@@ -112,7 +114,7 @@ def test_a_gateways_secret_stays_what_it_is() -> None:
 
 
 @pytest.mark.law("U5")
-def test_a_gateways_secret_is_rotated_alone() -> None:
+def test_rotating_one_gateways_secret_does_not_affect_other_gateways() -> None:
     world = World({"current": CURRENT, "generations": {"acme": [1, 0]}})
 
     def accepted(gateway: str) -> list[int]:
@@ -129,7 +131,7 @@ def test_a_gateways_secret_is_rotated_alone() -> None:
 
 
 @pytest.mark.law("U5")
-def test_when_the_stacks_secret_is_rotated_the_gateways_of_before_stay_while_it_does() -> None:
+def test_gateway_secrets_derived_from_the_previous_stack_secret_expire_with_it() -> None:
     world = World({"current": CURRENT, "previous": PREVIOUS})
 
     assert world.accepts(signed(gateway_secret(PREVIOUS, "acme"), gw="acme"))
@@ -143,7 +145,7 @@ def test_when_the_stacks_secret_is_rotated_the_gateways_of_before_stay_while_it_
 
 @pytest.mark.law("U5")
 @pytest.mark.parametrize("jwks_url", ["", "https://stack.example/jwks.json"])
-def test_an_issuer_of_some_gateways_speaks_for_no_other(jwks_url: str) -> None:
+def test_an_issuer_signs_only_for_its_gateways_and_alone_for_them(jwks_url: str) -> None:
     world = World({"current": CURRENT, "issuers": [ACME]}, jwks_url=jwks_url)
     by_operator = by_stack if jwks_url else signed
 
@@ -165,7 +167,9 @@ def test_an_issuer_of_some_gateways_speaks_for_no_other(jwks_url: str) -> None:
         {"iss": "", "aud": ""},
     ],
 )  # fmt: skip
-def test_an_issuers_keys_may_sign_for_other_apps_too(claims: dict[str, object]) -> None:
+def test_a_token_of_the_issuers_keys_with_other_issuer_or_audience_is_refused(
+    claims: dict[str, object],
+) -> None:
     world = World({"current": CURRENT, "issuers": [ACME]})
     kept = {"iss": ACME["issuer"], "aud": ACME["audience"]} | claims
     token = by_key(rsa_key(), "RS256", "r1", gw="acme", **{n: v for n, v in kept.items() if v})
@@ -182,7 +186,7 @@ def test_an_algorithm_that_the_issuer_does_not_use_is_refused() -> None:
     assert not world.accepts(jwt.encode(CLAIMS | kept, CURRENT, "HS256"))
 
 
-def test_each_providers_keys_are_fetched_when_its_gateways_are_first_asked_for() -> None:
+def test_an_issuers_keys_are_fetched_at_the_first_token_of_its_gateways() -> None:
     document = {"current": CURRENT, "issuers": [ACME]}
     world = World(document, jwks_url="https://stack.example/jwks.json")
     for _ in range(3):
@@ -194,7 +198,7 @@ def test_each_providers_keys_are_fetched_when_its_gateways_are_first_asked_for()
     assert world.fetched[1:] == ["https://acme.example/jwks.json"]
 
 
-def test_tokens_that_name_any_gateway_cause_no_fetch() -> None:
+def test_tokens_naming_arbitrary_gateways_cause_no_key_set_fetch() -> None:
     world = World({"current": CURRENT, "issuers": [ACME]})
     for number in range(50):
         assert not world.accepts(signed("another-secret-0123456789-0123456789", gw=f"g{number}"))
@@ -221,7 +225,9 @@ BROKEN: list[Any] = [
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=json.dumps)
-def test_a_broken_document_is_not_put_in_force(broken: dict[str, Any]) -> None:
+def test_a_malformed_signers_document_is_refused_and_the_earlier_one_kept(
+    broken: dict[str, Any],
+) -> None:
     document = {"current": CURRENT} | broken
     with pytest.raises(ValueError, match=r"generations|issuers") as caught:
         read_signers(document, shares_secret=True)
@@ -235,7 +241,7 @@ def test_a_broken_document_is_not_put_in_force(broken: dict[str, Any]) -> None:
     assert not world.accepts(signed(gw="acme"))
 
 
-def test_a_secret_is_never_part_of_a_repr() -> None:
+def test_the_repr_of_signers_contains_no_secret() -> None:
     signers = read_signers({"current": CURRENT, "previous": PREVIOUS}, shares_secret=True)
 
     assert signers.secrets == (CURRENT, PREVIOUS)
@@ -245,6 +251,6 @@ def test_a_secret_is_never_part_of_a_repr() -> None:
 @pytest.mark.parametrize(
     "token", ["", "a", "a.b.c", "...", "é.é.é", "x" * (TOKEN_BYTES_MAX + 1), signed(gw=7)]
 )
-def test_what_names_no_gateway_is_verified_as_any_other(token: str) -> None:
+def test_a_token_without_a_gateway_is_refused(token: str) -> None:
     assert claimed_gateway(token) == ""
     assert not World({"current": CURRENT}).accepts(token)

@@ -40,7 +40,7 @@ def lines(log: StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.getvalue().splitlines()]
 
 
-def test_a_process_logs_what_its_first_call_took(log: StringIO) -> None:
+def test_the_first_call_of_a_process_logs_memory_and_duration(log: StringIO) -> None:
     handler = sized(lambda event, _: event["answer"])
 
     assert handler({"answer": 7}, Context(OTHER)) == 7
@@ -52,7 +52,7 @@ def test_a_process_logs_what_its_first_call_took(log: StringIO) -> None:
     assert 0 <= line["durationMs"] < 1_000
 
 
-def test_of_its_further_calls_one_in_a_thousand_by_the_requests_id(log: StringIO) -> None:
+def test_further_calls_are_logged_as_a_sample_by_request_id(log: StringIO) -> None:
     handler = sized(lambda *_: None)
     for name in NAMES:
         handler({}, Context(name))
@@ -61,7 +61,7 @@ def test_of_its_further_calls_one_in_a_thousand_by_the_requests_id(log: StringIO
     assert 1 <= len(SAMPLED) <= 20
 
 
-def test_a_call_that_fails_is_logged_too_and_fails_as_before(log: StringIO) -> None:
+def test_a_failing_call_is_logged_and_its_error_raised(log: StringIO) -> None:
     numbers = count()
 
     def fails(*_: object) -> None:

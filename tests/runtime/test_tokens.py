@@ -64,22 +64,22 @@ def test_a_genuine_token_gives_its_claims() -> None:
     assert claims.all["team"] == "blue"
 
 
-def test_the_role_is_client_unless_the_token_says_otherwise() -> None:
+def test_the_role_is_client_by_default() -> None:
     assert verify(signed(), HS256, secrets(), NOW).role == "client"
 
 
-def test_the_previous_secret_verifies_and_any_other_does_not() -> None:
+def test_the_previous_secret_verifies_and_an_unknown_secret_does_not() -> None:
     assert verify(signed(PREVIOUS), HS256, secrets(), NOW).user == "c1"
     with pytest.raises(AuthFailed, match="no key"):
         verify(signed("another-secret-0123456789-0123456789"), HS256, secrets(), NOW)
 
 
-def test_an_empty_previous_secret_is_no_key() -> None:
+def test_an_empty_previous_secret_verifies_no_token() -> None:
     with pytest.raises(AuthFailed):
         verify(signed(PREVIOUS), HS256, secrets(current=CURRENT, previous=""), NOW)
 
 
-def test_a_short_secret_is_refused_before_it_verifies_anything() -> None:
+def test_a_secret_shorter_than_32_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         verify(signed(), HS256, secrets(current="short"), NOW)
 
@@ -109,14 +109,14 @@ def test_a_short_secret_is_refused_before_it_verifies_anything() -> None:
         ({"role": 1}, "role"),
     ],
 )
-def test_a_token_that_lacks_something_is_refused_with_what_it_lacks(
+def test_a_token_with_a_missing_or_invalid_claim_is_refused_with_the_reason(
     claims: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(AuthFailed, match=sentence):
         verify(signed(**claims), HS256, secrets(), NOW)
 
 
-def test_a_subject_that_is_no_text_is_refused() -> None:
+def test_a_token_whose_subject_is_not_text_is_refused() -> None:
     token = jwt.PyJWT().encode({"gw": "g1", "exp": NOW + 60}, CURRENT, "HS256")
     head, _, _ = token.split(".")
     body = segment({"sub": 7, "gw": "g1", "exp": NOW + 60})
@@ -125,7 +125,7 @@ def test_a_subject_that_is_no_text_is_refused() -> None:
         verify(f"{head}.{body}.{segment(signature)}", HS256, secrets(), NOW)
 
 
-def test_clocks_may_differ_by_a_few_seconds() -> None:
+def test_expiry_and_not_before_tolerate_a_few_seconds_of_clock_skew() -> None:
     assert verify(signed(exp=NOW - 4, nbf=NOW + 4), HS256, secrets(), NOW).user == "c1"
 
 
@@ -137,7 +137,7 @@ def test_an_unsigned_token_is_refused() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["HS384", "HS512"])
-def test_the_algorithm_is_ours_to_choose(algorithm: str) -> None:
+def test_a_token_signed_with_another_algorithm_is_refused(algorithm: str) -> None:
     token = signed(CURRENT * 2, algorithm)
     with pytest.raises(AuthFailed, match="signed with HS256"):
         verify(token, HS256, secrets(current=CURRENT * 2), NOW)
@@ -151,19 +151,19 @@ def test_a_tampered_token_is_refused(part: int) -> None:
         verify(".".join(parts), HS256, secrets(), NOW)
 
 
-def test_claims_exchanged_between_two_tokens_are_refused() -> None:
+def test_a_token_with_the_claims_of_another_token_is_refused() -> None:
     mine, other = signed().split("."), signed(gw="g2").split(".")
     with pytest.raises(AuthFailed):
         verify(".".join([mine[0], other[1], mine[2]]), HS256, secrets(), NOW)
 
 
-def test_an_oversized_token_is_refused_unread() -> None:
+def test_an_oversized_token_is_refused() -> None:
     with pytest.raises(AuthFailed, match="bytes"):
         verify(signed(padding="x" * TOKEN_BYTES_MAX), HS256, secrets(), NOW)
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
-def test_garbage_is_refused_and_nothing_else_happens(token: str) -> None:
+def test_arbitrary_text_is_refused_as_a_token_and_not_repeated(token: str) -> None:
     with pytest.raises(AuthFailed) as caught:
         verify(token, HS256, secrets(), NOW)
 
@@ -177,7 +177,7 @@ def test_garbage_is_refused_and_nothing_else_happens(token: str) -> None:
         max_leaves=5,
     )
 )
-def test_signed_garbage_is_refused_too(payload: object) -> None:
+def test_a_signed_token_with_an_invalid_payload_is_refused(payload: object) -> None:
     head = segment({"alg": "HS256", "typ": "JWT"})
     body = segment(payload)
     signature = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), CURRENT.encode())
@@ -186,12 +186,12 @@ def test_signed_garbage_is_refused_too(payload: object) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic abc", "token"])
-def test_without_a_bearer_token_the_sentence_says_how_to_send_one(header: str | None) -> None:
+def test_a_missing_bearer_token_is_refused_with_the_expected_header(header: str | None) -> None:
     with pytest.raises(AuthFailed, match="Authorization: Bearer"):
         bearer_token(header)
 
 
-def test_the_scheme_is_read_in_any_case() -> None:
+def test_the_bearer_scheme_is_case_insensitive() -> None:
     assert bearer_token("bearer  abc") == "abc"
 
 
@@ -230,7 +230,9 @@ def by_key(key: Any, algorithm: str, kid: str | None, **claims: object) -> str:
 @pytest.mark.parametrize(
     ("key", "algorithm", "kid"), [(rsa_key, "RS256", "r1"), (ec_key, "ES256", "e1")]
 )
-def test_public_keys_verify(key: Callable[[], Any], algorithm: str, kid: str) -> None:
+def test_tokens_are_verified_by_public_keys(
+    key: Callable[[], Any], algorithm: str, kid: str
+) -> None:
     token = by_key(key(), algorithm, kid)
 
     assert verify(token, BOTH, PublicKeys(key_set), NOW).user == "c1"
@@ -242,7 +244,7 @@ def test_an_unknown_key_id_is_refused(kid: str | None) -> None:
         verify(by_key(rsa_key(), "RS256", kid), BOTH, PublicKeys(key_set), NOW)
 
 
-def test_a_key_of_another_kind_is_refused() -> None:
+def test_a_key_id_of_another_key_type_is_refused() -> None:
     with pytest.raises(AuthFailed):
         verify(by_key(ec_key(), "ES256", "r1"), BOTH, PublicKeys(key_set), NOW)
 
@@ -260,7 +262,7 @@ def test_a_public_key_is_never_taken_for_a_shared_secret() -> None:
         verify(f"{head}.{body}.{segment(signature)}", BOTH, PublicKeys(key_set), NOW)
 
 
-def test_a_shared_key_in_the_key_set_opens_nothing() -> None:
+def test_a_symmetric_key_in_the_key_set_verifies_no_token() -> None:
     with pytest.raises(AuthFailed):
         verify(by_key(CURRENT, "HS256", "o1"), BOTH, PublicKeys(key_set), NOW)
 
