@@ -62,7 +62,7 @@ def lake(folder: FolderLake) -> OpenedLake:
     return OpenedLake(folder.of())
 
 
-def test_a_table_is_given_as_each_library_has_it(lake: OpenedLake) -> None:
+def test_a_lake_table_is_read_by_arrow_pandas_polars_duckdb_and_sql(lake: OpenedLake) -> None:
     assert lake.tables().unwrap() == ["flights"]
     rows = lake.arrow("flights").unwrap()
     assert rows.column_names == ["_id", "carrier", "delay", "dueDate"]
@@ -82,7 +82,7 @@ def test_a_table_is_given_as_each_library_has_it(lake: OpenedLake) -> None:
     assert lake.sql("select count(*) as c from flights").unwrap().to_pylist() == [{"c": 3}]
 
 
-def test_what_does_not_work_is_a_result_that_says_why(
+def test_a_failed_read_returns_an_error_with_its_reason(
     lake: OpenedLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reason(result: Any, kind: type[Exception] = ValidationFailed) -> str:
@@ -109,7 +109,7 @@ def test_what_does_not_work_is_a_result_that_says_why(
     assert reason(away, Unavailable).startswith("AWS cannot be reached")
 
 
-def test_the_code_of_the_page_runs(
+def test_the_code_of_the_analysis_page_runs(
     folder: FolderLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("lakesync.analysis.opened.Lake", lambda *_: folder.of())
@@ -128,7 +128,7 @@ def test_the_code_of_the_page_runs(
 
 @pytest.mark.parametrize("module", ["boto3", "pyarrow", "pyiceberg", "duckdb"])
 @pytest.mark.parametrize("opens", ["open_lake", "open_shared"])
-def test_without_its_extra_it_says_what_to_install(
+def test_opening_without_the_analysis_extra_names_the_command_to_install(
     module: str, opens: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
