@@ -24,20 +24,20 @@ def week() -> Week:
     return load_week(2)
 
 
-def test_the_row_ids_are_unique_and_some_flights_are_cancelled(week: Week) -> None:
+def test_the_flight_data_has_unique_row_ids_and_known_cancellations(week: Week) -> None:
     assert len(week.timetable()) == len(week.frame) == 1_785
     assert week.days == ["2013-01-01", "2013-01-02"]
     assert [len(week.cancelled(day)) for day in week.days] == [4, 8]
     assert week.remarked_by_both(AIRLINE, AIRPORT) == 119
 
 
-def test_the_published_table_is_what_the_feed_inserts(week: Week) -> None:
+def test_the_published_table_equals_the_rows_of_the_feed(week: Week) -> None:
     assert compare("feed", week.timetable(), week.published()).right
 
 
 @pytest.mark.parametrize("later", ["airline", "airport"])
 @pytest.mark.parametrize("both_claims", [(AIRLINE, AIRPORT), (EVERYWHERE, EVERYWHERE)])
-def test_the_final_table_is_what_all_edits_come_to(
+def test_the_final_table_equals_all_edits_applied_in_order(
     week: Week, later: str, both_claims: tuple[RuleClaims, RuleClaims]
 ) -> None:
     rows: Rows = week.timetable()
@@ -56,7 +56,7 @@ def test_the_final_table_is_what_all_edits_come_to(
     assert compare("edits", rows, other).differing.keys() == {"remark"}
 
 
-def test_the_table_of_the_second_act_is_what_its_edits_come_to(week: Week) -> None:
+def test_the_table_of_the_second_act_equals_its_edits_applied(week: Week) -> None:
     rows: Rows = week.timetable()
     for day in week.days:
         for row_id, columns in week.departures(day).items():
@@ -71,7 +71,7 @@ def test_the_table_of_the_second_act_is_what_its_edits_come_to(week: Week) -> No
     assert not compare("edits", rows, week.departed({})).right
 
 
-def test_what_a_client_sees_is_its_carriers_and_its_origins(week: Week) -> None:
+def test_a_client_sees_the_flights_of_its_carriers_and_origins(week: Week) -> None:
     published = week.published()
     for claims, where in (
         (AIRLINE, published["carrier"].isin(["UA", "EV"])),
@@ -84,7 +84,7 @@ def test_what_a_client_sees_is_its_carriers_and_its_origins(week: Week) -> None:
         assert sorted(week.of(claims).timetable()) == sorted(published[where].index)
 
 
-def test_a_comparison_finds_what_is_missing_surplus_and_different(week: Week) -> None:
+def test_a_comparison_counts_missing_surplus_and_differing_rows(week: Week) -> None:
     rows = week.timetable()
     first, second = sorted(rows)[:2]
     rows["invented"] = rows.pop(first)
@@ -94,7 +94,7 @@ def test_a_comparison_finds_what_is_missing_surplus_and_different(week: Week) ->
     assert not verdict.right
 
 
-def test_every_column_of_the_schema_is_written_by_somebody(week: Week) -> None:
+def test_every_column_of_the_schema_is_written(week: Week) -> None:
     day = week.days[0]
     written = [week.timetable(), week.departures(day), week.arrivals(day)]
     assert {name for rows in written for row in rows.values() for name in row} == set(TYPES)

@@ -74,7 +74,7 @@ def tell(folder: Path, days: int = 2) -> tuple[Outcome, str]:
         return outcome, printed.getvalue()
 
 
-def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
+def test_every_copy_has_the_rows_that_source_data_and_claims_imply(
     tmp_path: Path,
 ) -> None:
     outcome, printed = tell(tmp_path)
@@ -88,7 +88,7 @@ def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
     assert "\x1b" not in printed
 
 
-def test_without_the_rules_the_comparison_is_not_right(
+def test_the_comparison_finds_surplus_rows_without_sync_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RULES, "buckets", [])
@@ -98,7 +98,7 @@ def test_without_the_rules_the_comparison_is_not_right(
     assert all(verdict.surplus for verdict in wrong.values())
 
 
-def test_an_interruption_does_not_wait_for_the_lake(
+def test_an_interrupted_demo_does_not_wait_for_the_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work_for_ever(_: object, show: Callable[[str], None]) -> None:
@@ -123,7 +123,7 @@ def test_an_interruption_does_not_wait_for_the_lake(
         (OSError(28, "No space left on device"), 1, "make room, then run `make demo` again."),
     ],
 )
-def test_what_stops_it_is_one_sentence(
+def test_a_stopped_demo_prints_one_line_with_the_reason(
     error: BaseException,
     code: int,
     sentence: str,
