@@ -81,7 +81,7 @@ def _module(scope: dict[str, Any]) -> Any:
     return module
 
 
-def test_the_tests_of_the_page_on_testing_pass(pytester: pytest.Pytester) -> None:
+def test_the_tests_on_the_testing_page_pass(pytester: pytest.Pytester) -> None:
     text = (ROOT / "docs" / "guide" / "testing.md").read_text("utf-8")
     conftest, *blocks = BLOCK.findall(text)
     pytester.makeconftest(conftest)
@@ -92,7 +92,7 @@ def test_the_tests_of_the_page_on_testing_pass(pytester: pytest.Pytester) -> Non
     result.assert_outcomes(passed=6)
 
 
-def test_the_contracts_of_the_page_on_adapters_are_passed(pytester: pytest.Pytester) -> None:
+def test_the_contract_suites_on_the_adapters_page_pass(pytester: pytest.Pytester) -> None:
     text = (ROOT / "docs" / "guide" / "adapters.md").read_text("utf-8")
     pytester.makepyfile("\n\n".join(BLOCK.findall(text)))
 
@@ -103,7 +103,7 @@ def test_the_contracts_of_the_page_on_adapters_are_passed(pytester: pytest.Pytes
     assert outcomes["passed"] == 50, "of all suites"
 
 
-def test_links_of_the_guide_lead_somewhere() -> None:
+def test_links_of_the_guide_lead_to_existing_files() -> None:
     links = [
         (page, target)
         for page in PAGES
@@ -113,7 +113,7 @@ def test_links_of_the_guide_lead_somewhere() -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_frame_for_wscat_is_a_pull_of_everything() -> None:
+def test_the_wscat_frame_of_the_realtime_page_is_a_pull_from_the_start() -> None:
     page = (ROOT / "docs" / "realtime.md").read_text("utf-8")
     [frame] = re.findall(r"^> (\S+=)$", page, re.MULTILINE)
     assert frame == encode_pull_frame(Position(0, "", "").pull("phone-1", 100), 1)
