@@ -110,7 +110,7 @@ def test_the_notebook_runs_from_top_to_bottom() -> None:
     assert "tables: flights" in shown["wrong"]
 
 
-def test_the_notebook_is_one_that_jupyter_opens_and_holds_no_results() -> None:
+def test_the_notebook_has_a_valid_format_and_no_outputs() -> None:
     notebook = json.loads(NOTEBOOK.read_text("utf-8"))
 
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)

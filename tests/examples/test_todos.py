@@ -73,7 +73,7 @@ async def used_by_two(folder: Path) -> None:
         assert len(gateway.rows("todos")) == 1
 
 
-def test_two_people_share_a_list_online_and_offline(tmp_path: Path) -> None:
+def test_two_users_share_a_list_online_and_offline(tmp_path: Path) -> None:
     asyncio.run(used_by_two(tmp_path))
 
 
@@ -100,11 +100,11 @@ def ada_id(pane: Pane) -> str:
     return pane._rows[0].id
 
 
-def test_who_lost_a_change_is_notified(tmp_path: Path) -> None:
+def test_a_user_whose_change_was_overwritten_is_notified(tmp_path: Path) -> None:
     assert asyncio.run(both_rename(tmp_path)) == ["bob wrote 'milk?' over your 'milk!'"]
 
 
-def test_who_names_no_token_is_shown_what_is_missing() -> None:
+def test_the_example_without_a_token_names_the_missing_variable() -> None:
     command = [sys.executable, "-m", "examples.todos", "--url", "https://127.0.0.1:1"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env={})
 
