@@ -16,6 +16,7 @@ from lakesync.cli.cost.description import AMOUNTS, CHOICES, Description, describ
 from lakesync.cli.cost.floor import MONTH_H
 from lakesync.cli.faults import USAGE
 from tests.support.price_table import COMMAND, README, price_table
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def test_the_cost_text_shows_every_service_the_floor_and_the_date_of_prices() ->
         f"${answer['usd']:,.2f} a month, of which ${answer['floorUsd']:,.2f} in any case" in shown
     )
     assert f"{REGION}, prices of {prices.shipped().date}, on demand, without free tier" in shown
-    assert all(line["service"] in shown for line in answer["services"])
+    assert all(line["service"] in shown for line in some(answer["services"]))
 
 
 def test_a_stack_without_devices_costs_the_floor() -> None:
@@ -122,8 +123,8 @@ def test_a_region_without_prices_and_contradictory_inputs_are_refused(
 def test_every_price_has_a_unit_a_source_and_a_day() -> None:
     read = dt.date.fromisoformat(prices.shipped().date)
     assert dt.date(2026, 1, 1) < read <= dt.datetime.now(tz=dt.UTC).date()
-    for region in prices.shipped().regions:
-        for name, price in prices.shipped().of(region).items():
+    for region in some(prices.shipped().regions):
+        for name, price in some(prices.shipped().of(region).items()):
             assert price.unit, name
             assert price.source.startswith("https://aws.amazon.com/"), name
             assert price.usd(1) > 0, name
@@ -260,7 +261,7 @@ def test_every_use_of_an_event_has_a_price() -> None:
     })  # fmt: skip
     priced = prices.shipped().of(REGION)
 
-    for event in model.events(everything, 472, 6_840):
+    for event in some(model.events(everything, 472, 6_840)):
         assert event.each.uses.keys() <= priced.keys(), event.what
         assert event.each.source, event.what
 

@@ -37,6 +37,7 @@ from lakesync.ports.audit import STACK as STACK_WIDE
 from tests.support.command_lines import LINES
 from tests.support.commits import Writer
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
+from tests.support.some import some
 from tests.support.stores import TABLE, with_table
 
 if TYPE_CHECKING:
@@ -667,10 +668,10 @@ def test_a_query_of_a_gateway_without_lake_tables_suggests_push_and_flush() -> N
 
 def test_aws_commands_on_an_unknown_gateway_end_with_not_found() -> None:
     """By AWS credentials as by the gateway itself."""
-    asking = {name: line for name, line in LINES.items() if line.reaches == "aws"}
-    for name, line in asking.items():
-        if line.makes:
-            continue
+    asking = [
+        (name, line) for name, line in LINES.items() if line.reaches == "aws" and not line.makes
+    ]
+    for name, line in some(asking):
         words = shlex.split(line.words.replace("GATEWAY", "nobody"))
         done = run(*name.split(), *words, "--gateway", "nobody", "--json")
         assert (name, done.exit_code) == (name, 1), done.output

@@ -16,6 +16,7 @@ from lakesync.core.names import lake_database
 from tests.support.builders import insert, update
 from tests.support.lake_tables import PREFIX, FolderLake
 from tests.support.repository import ROOT
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +116,7 @@ def test_the_notebook_has_a_valid_format_and_no_outputs() -> None:
 
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
-    for cell in notebook["cells"]:
+    for cell in some(notebook["cells"]):
         kind = cell["cell_type"]
         fields = {"cell_type", "id", "metadata", "source"}
         assert set(cell) == fields | ({"execution_count", "outputs"} if kind == "code" else set())
