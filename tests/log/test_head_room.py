@@ -121,7 +121,7 @@ def test_main_lanes_head_has_the_rest_of_its_write_unit_as_room(
 
 
 @pytest.mark.law("B18")
-def test_heads_of_a_single_shard_have_unlimited_room() -> None:
+def test_heads_of_a_gateway_with_one_shard_have_their_full_room() -> None:
     assert room_bytes(GATEWAY, MAIN_LANE, Layout(), Head()) is None
     assert room_bytes(GATEWAY, "main.7", Layout(), Head()) is None
     assert pull_units(GATEWAY, Layout()) == 1
