@@ -19,6 +19,7 @@ from tests.infrastructure.stack import (
 )
 from tests.infrastructure.transformed import made, transformed
 from tests.support.repository import ROOT
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,9 +51,13 @@ DATA = ("BufferTable", "LakeBucket", "JwtSecret")
 
 
 def test_explicit_resource_names_contain_the_stack_name() -> None:
-    for name, resource in transformed()["Resources"].items():
-        given = resource.get("Properties", {}).get(NAMES.get(resource["Type"], ""))
-        assert given is None or "${AWS::StackName}" in str(given), f"{name}: {given}"
+    given = {
+        name: resource.get("Properties", {}).get(NAMES.get(resource["Type"], ""))
+        for name, resource in transformed()["Resources"].items()
+    }
+    named = {name: text for name, text in given.items() if text is not None}
+    for name, text in some(named.items()):
+        assert "${AWS::StackName}" in str(text), f"{name}: {text}"
 
 
 # Names that are of another resource of the same stack, of a domain that only one stack is given, or
@@ -101,7 +106,7 @@ def test_default_database_prefix_is_derived_from_the_stack_id() -> None:
 
 def test_lake_jobs_are_given_the_database_prefix_and_the_stack_id() -> None:
     jobs = resources("AWS::Glue::Job")
-    for name in jobs.keys() - {"BigQueryJob", "FlowJob"}:
+    for name in some(jobs.keys() - {"BigQueryJob", "FlowJob"}):
         job = jobs[name]
         arguments = job["Properties"]["DefaultArguments"]
         assert arguments["--database_prefix"] == {"Fn::GetAtt": ["Databases", "Value"]}, name

@@ -10,6 +10,7 @@ import pytest
 
 from tests.infrastructure.stack import functions, resources, template
 from tests.infrastructure.transformed import made, processed, transformed
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,9 +132,8 @@ def test_changed_parameter_creates_new_versions_of_exactly_the_functions_that_re
 
 
 def test_function_versions_and_their_layers_are_retained_after_the_next_deployment() -> None:
-    for name, version in transformed()["Resources"].items():
-        if version["Type"] == "AWS::Lambda::Version":
-            assert version["DeletionPolicy"] == "Retain", name
+    for name in made("AWS::Lambda::Version"):
+        assert transformed()["Resources"][name]["DeletionPolicy"] == "Retain", name
     for name, layer in resources("AWS::Serverless::LayerVersion").items():
         assert layer["DeletionPolicy"] == {"Fn::If": ["IsProtected", "Retain", "Delete"]}, name
         assert layer["Properties"]["PublishLambdaVersion"] is True
@@ -176,7 +176,7 @@ def test_gradual_deployment_lasts_longer_than_its_alarms_evaluate(shift: str) ->
     lasts_s = 60 * minutes * (100 // percent if shift.startswith("Linear") else 1)
     groups = [functions()[name]["DeploymentPreference"]["Alarms"] for name in sorted(ANSWERING)]
 
-    for alarm in {each["Ref"] for alarms in groups for each in alarms}:
+    for alarm in some({each["Ref"] for alarms in groups for each in alarms}):
         watched = resources("AWS::CloudWatch::Alarm")[alarm]["Properties"]
         assert lasts_s > watched["Period"] * watched["EvaluationPeriods"], alarm
 

@@ -19,6 +19,7 @@ from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.commits import logged
 from tests.support.gateways import GivenTime, administrator, pulled, puller, pusher
 from tests.support.lake import Killed, Life
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -34,11 +35,13 @@ moments = st.integers(0, WALL_MS)
 def test_trim_horizon_does_not_pass_unflushed_young_or_uncovered_entries(
     watermark: int, now_ms: int, keep_ms: int, covered: int | None
 ) -> None:
-    horizon = trim_horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
+    horizon = trim_horizon(
+        stamp(watermark), now_ms, keep_ms, None if covered is None else stamp(covered)
+    )
 
     assert horizon <= stamp(watermark)
     assert horizon <= stamp(max(now_ms - max(keep_ms, VISIBLE_MS_MAX), 0))
-    assert not covered or horizon <= stamp(covered)
+    assert covered is None or horizon <= stamp(covered)
 
 
 @pytest.fixture(autouse=True)
@@ -124,12 +127,13 @@ def test_trim_killed_at_any_call_is_finished_by_the_next() -> None:
             log.trimmer(Life(calls)).trim(GATEWAY)
         except Killed:
             horizon = log.buffer.heads(GATEWAY)[MAIN_LANE].trimmed
-            for entries in logged(log.buffer, GATEWAY).values():
+            for entries in some(logged(log.buffer, GATEWAY).values()):
                 gone = set(log.stamps) - {entry.stamp for entry in entries}
                 assert all(at <= horizon for at in gone)
             log.trimmer().trim(GATEWAY)
             assert log.left() == log.stamps[3:]
         else:
+            assert calls > 1
             assert log.left() == log.stamps[3:]
             return
     pytest.fail("a trim takes more calls than this test allows")
