@@ -78,7 +78,7 @@ def test_a_batch_behind_a_gap_waits_and_is_reported(lake: Lake, spark: SparkSess
 
 
 @pytest.mark.law("L5")
-def test_the_first_batch_of_a_table_begins_at_zero(lake: Lake) -> None:
+def test_first_batch_of_a_table_must_begin_at_zero(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)], after=7, commits=[9])
     report = lake.run()
 
@@ -87,7 +87,7 @@ def test_the_first_batch_of_a_table_begins_at_zero(lake: Lake) -> None:
 
 
 @pytest.mark.law("L5")
-def test_a_gap_that_lasts_is_a_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gap_that_lasts_too_long_fails_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_run, "WAIT_S_MAX", 0.5)
     lake.put([insert("r1", at=5, n=1)], after=7, commits=[9])
 

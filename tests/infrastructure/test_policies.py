@@ -45,7 +45,7 @@ def statement(
     )
 
 
-def test_an_action_matches_in_any_case_and_a_resource_in_its_own() -> None:
+def test_policy_actions_match_in_any_case_and_resources_only_in_their_own() -> None:
     one = statement(["S3:get*"], ["arn:aws:s3:::b/a?/*"])
 
     assert one.applies("s3:GetObject", "arn:aws:s3:::b/ab/c/d", {})
