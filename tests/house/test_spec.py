@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import pages
 from tests.support.repository import ROOT, modules, name_of, product_modules
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,17 +68,27 @@ def test_every_page_of_laws_has_the_required_sections(page: Path) -> None:
         assert {"Definitions", "Laws", "Proved by", "Not promised"} <= set(titles)
 
 
-CITED = re.compile(r"Laws? ([A-Z]+)(\d+)(?:-[A-Z]+(\d+))?:\s+``(docs/spec/[a-z_]+\.md)``")
+CITED = re.compile(
+    r"[Ll]aws? ((?:[A-Z]+\d+(?:,|-|\s+and|\s+to)?\s*)+)[:,]\s+``(docs/spec/[a-z_]+\.md)``"
+)
+RANGE = re.compile(r"([A-Z]+)(\d+)(?:(?:-|\s+to\s+)[A-Z]+(\d+))?")
+"""Laws of a citation: one, or from one to another."""
 
 
 def test_every_law_cited_in_code_is_on_the_cited_page() -> None:
     missing = []
-    for module in product_modules():
-        for letters, first, last, page in CITED.findall(module.text):
-            path = ROOT / page
-            stated = pages.stated_laws(path) if path.exists() else []
-            wanted = {f"{letters}{number}" for number in range(int(first), int(last or first) + 1)}
-            missing += [f"{module.name}: {page} has no {law}" for law in wanted - set(stated)]
+    cited = [
+        (each.name, *found) for each in product_modules() for found in CITED.findall(each.text)
+    ]
+    for name, laws, page in some(cited):
+        path = ROOT / page
+        stated = pages.stated_laws(path) if path.exists() else []
+        wanted = {
+            f"{letters}{number}"
+            for letters, first, last in some(RANGE.findall(laws))
+            for number in range(int(first), int(last or first) + 1)
+        }
+        missing += [f"{name}: {page} has no {law}" for law in wanted - set(stated)]
 
     assert sorted(missing) == []
 
