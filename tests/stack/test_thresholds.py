@@ -44,8 +44,16 @@ def large(seed: int) -> str:
 
 
 def flushes(tenant: Tenant, count: int) -> None:
-    """Wait until so many batches were announced, which no run takes meanwhile."""
+    """Wait until so many batches were announced, which no run takes meanwhile.
+
+    And until the head says so: a push into a gateway that is above its threshold asks for nothing.
+    """
     answered(tenant.waiting, lambda waiting: waiting >= count)
+    path, token = f"/admin/metrics/{tenant.gateway}", tenant.token(role="admin")
+    answered(
+        lambda: tenant.call("GET", path, token=token).json()["unflushedBytes"],
+        lambda size: size == 0,
+    )
 
 
 @pytest.mark.law("D19")
