@@ -34,6 +34,7 @@ PYTHONS = {"5.1": "3.11", "6.0": "3.13"}
 PROCESSOR = "x86_64"
 SUFFIX = ".gluewheels.zip"
 """By this, Glue knows that a zip contains wheels."""
+VERSION = "glue-version"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 # What an installer adds to a package, and writes anew when the wheel is installed again.
 INSTALLERS = {"INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"}
@@ -108,6 +109,8 @@ def main(arguments: list[str]) -> int:
         for job in JOBS:
             lock = ROOT / "requirements" / f"job-{job}.lock"
             (options.into / f"{job}{SUFFIX}").write_bytes(archive(lock, PYTHONS[options.glue]))
+        # Compared with the stack's when it is deployed: build and deployment may differ.
+        (options.into / VERSION).write_text(options.glue)
     except (BuildError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

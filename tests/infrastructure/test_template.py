@@ -1032,6 +1032,7 @@ def test_job_packages_are_stored_again_when_their_content_changes() -> None:
 
     # The layer's ARN has another version with every other content.
     assert stored["Properties"]["Layer"] == {"Ref": "JobPackagesLayer"}
+    assert stored["Properties"]["GlueVersion"] == {"Ref": "GlueVersion"}
     assert {"Ref": "JobPackagesLayer"} in function["Layers"]
     assert int(stored["Properties"]["ServiceTimeout"]) > function["Timeout"]
     assert layer["Metadata"]["ContextPath"] == {"Fn::Sub": "layers/glue/${GlueVersion}"}

@@ -92,6 +92,18 @@ def test_wheel_file_name_has_each_part_of_its_tags_once(tags: list[str], in_name
     assert BUNDLE["tag"](tags) == in_name
 
 
+def test_wheel_build_records_the_glue_version_it_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BUNDLE["main"].__globals__, "archive", lambda *_: b"zip")
+
+    assert BUNDLE["main"](["--glue", "6.0", "--into", str(tmp_path)]) == 0
+    assert (tmp_path / "glue-version").read_text() == "6.0"
+    assert {path.name for path in tmp_path.glob("*.zip")} == {
+        f"{job}.gluewheels.zip" for job in ("checkpoint", "bigquery", "flow")
+    }
+
+
 def test_wheel_build_without_a_package_index_fails_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ class CloudFormation:
             "StackId": "arn:stack",
             "RequestId": "one",
             "LogicalResourceId": "JobPackages",
+            "ResourceProperties": {"GlueVersion": "5.1"},
         }
         settings = JobPackagesSettings(region="us-east-1", lake_bucket="lake")
         handler = job_packages_handler(settings, self._folder, self.bucket)
@@ -95,6 +96,7 @@ def zips(tmp_path: Path) -> Path:
     (tmp_path / "flow.gluewheels.zip").write_bytes(b"flow")
     (tmp_path / "checkpoint.gluewheels.zip").write_bytes(b"checkpoint")
     (tmp_path / "notes.txt").write_bytes(b"no package")
+    (tmp_path / "glue-version").write_text("5.1")
     return tmp_path
 
 
@@ -168,3 +170,14 @@ def test_creation_without_built_packages_fails(cloudformation: CloudFormation) -
 
     assert answer["Status"] == "FAILED"
     assert "sam build" in answer["Reason"]
+
+
+def test_packages_built_for_another_glue_version_are_refused(
+    cloudformation: CloudFormation, zips: Path
+) -> None:
+    answer = cloudformation.ask("Update", ResourceProperties={"GlueVersion": "6.0"})
+
+    assert answer["Status"] == "FAILED"
+    assert "GlueVersion" in answer["Reason"]
+    assert "sam build" in answer["Reason"]
+    assert cloudformation.bucket.objects == {}

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FOLDER: Final = "lakesync_job_packages"
 PREFIX: Final = "packages/"
 SUFFIX: Final = ".gluewheels.zip"
+VERSION: Final = "glue-version"
+"""The file that says for which Glue the zips were built."""
 UPLOAD_S_MAX: Final = 120
 """How long S3 may be silent while a zip is stored; the largest has 90 MB."""
 ANSWER_S_MAX: Final = 10
@@ -65,6 +67,7 @@ def job_packages_handler(
         s3: a client; by default one of AWS's.
     """
     zips = sorted(folder.glob(f"*{SUFFIX}")) if folder else []
+    built_for = (folder / VERSION).read_text() if folder and zips else ""
 
     def handler(event: dict[str, Any], _: Any) -> None:
         answer: dict[str, Any] = {"Status": "SUCCESS"}
@@ -74,6 +77,7 @@ def job_packages_handler(
                 answer["PhysicalResourceId"] = event["PhysicalResourceId"]
                 _remove(zips, client, settings.lake_bucket, event["PhysicalResourceId"])
             else:
+                _check(built_for, event["ResourceProperties"]["GlueVersion"])
                 place, data = _put(zips, client, settings.lake_bucket)
                 answer |= {"PhysicalResourceId": place, "Data": data}
         except Exception as error:  # noqa: BLE001 - see above
@@ -87,6 +91,15 @@ def job_packages_handler(
         observe.publish()
 
     return handler
+
+
+def _check(built_for: str, deployed: str) -> None:
+    """Refuse packages for another Python than that of the stack's Glue."""
+    if built_for and built_for != deployed:
+        raise ValueError(
+            f"they were built for Glue {built_for}, and the stack has Glue {deployed}: give "
+            f"`--parameter-overrides GlueVersion=...` to both `sam build` and `sam deploy`"
+        )
 
 
 def _put(zips: list[Path], s3: Any, bucket: str) -> tuple[str, Mapping[str, str]]:
