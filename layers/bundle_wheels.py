@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
             lock = ROOT / "requirements" / f"job-{job}.lock"
             (options.into / f"{job}{SUFFIX}").write_bytes(archive(lock, PYTHONS[options.glue]))
         # Compared with the stack's when it is deployed: build and deployment may differ.
-        (options.into / VERSION).write_text(options.glue)
+        (options.into / VERSION).write_text(f"{options.glue}\n")
     except (BuildError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

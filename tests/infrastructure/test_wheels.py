@@ -98,7 +98,7 @@ def test_wheel_build_records_the_glue_version_it_is_for(
     monkeypatch.setitem(BUNDLE["main"].__globals__, "archive", lambda *_: b"zip")
 
     assert BUNDLE["main"](["--glue", "6.0", "--into", str(tmp_path)]) == 0
-    assert (tmp_path / "glue-version").read_text() == "6.0"
+    assert (tmp_path / "glue-version").read_text() == "6.0\n"
     assert {path.name for path in tmp_path.glob("*.zip")} == {
         f"{job}.gluewheels.zip" for job in ("checkpoint", "bigquery", "flow")
     }

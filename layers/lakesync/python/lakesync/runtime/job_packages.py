@@ -67,7 +67,6 @@ def job_packages_handler(
         s3: a client; by default one of AWS's.
     """
     zips = sorted(folder.glob(f"*{SUFFIX}")) if folder else []
-    built_for = (folder / VERSION).read_text() if folder and zips else ""
 
     def handler(event: dict[str, Any], _: Any) -> None:
         answer: dict[str, Any] = {"Status": "SUCCESS"}
@@ -77,7 +76,7 @@ def job_packages_handler(
                 answer["PhysicalResourceId"] = event["PhysicalResourceId"]
                 _remove(zips, client, settings.lake_bucket, event["PhysicalResourceId"])
             else:
-                _check(built_for, event["ResourceProperties"]["GlueVersion"])
+                _check(folder, zips, event["ResourceProperties"]["GlueVersion"])
                 place, data = _put(zips, client, settings.lake_bucket)
                 answer |= {"PhysicalResourceId": place, "Data": data}
         except Exception as error:  # noqa: BLE001 - see above
@@ -93,9 +92,12 @@ def job_packages_handler(
     return handler
 
 
-def _check(built_for: str, deployed: str) -> None:
-    """Refuse packages for another Python than that of the stack's Glue."""
-    if built_for and built_for != deployed:
+def _check(folder: Path | None, zips: list[Path], deployed: str) -> None:
+    """Refuse a layer without packages, or with those of another Glue version."""
+    if folder is None or not zips:
+        raise FileNotFoundError("the layer has no packages: build it with `sam build`")
+    built_for = (folder / VERSION).read_text().strip()
+    if built_for != deployed:
         raise ValueError(
             f"they were built for Glue {built_for}, and the stack has Glue {deployed}: give "
             f"`--parameter-overrides GlueVersion=...` to both `sam build` and `sam deploy`"
@@ -104,8 +106,6 @@ def _check(built_for: str, deployed: str) -> None:
 
 def _put(zips: list[Path], s3: Any, bucket: str) -> tuple[str, Mapping[str, str]]:
     """Store the zips; returns their folder, and each one's address by its job."""
-    if not zips:
-        raise FileNotFoundError("the layer has no packages: build it with `sam build`")
     digest = hashlib.sha256()
     for path in zips:
         with path.open("rb") as file:
