@@ -95,7 +95,7 @@ def written(draw: st.DrawFn) -> list[Delta]:
     unsaid=0,
     delete_wins=True,
 )
-def test_live_view_equals_the_rows_of_the_core_merge(
+def test_a_live_view_shows_the_rows_of_the_core(
     deltas: list[Delta], merged: int, unsaid: int, *, delete_wins: bool
 ) -> None:
     """Some deltas are merged, of which the rows do not say the last ones."""

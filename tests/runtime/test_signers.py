@@ -83,9 +83,7 @@ def by_stack(**claims: object) -> str:
 
 @pytest.mark.law("U5")
 @given(GATEWAYS, GATEWAYS, st.sampled_from(["client", "admin"]))
-def test_a_gateways_secret_signs_tokens_of_that_gateway_only(
-    own: str, other: str, role: str
-) -> None:
+def test_who_has_a_gateways_secret_signs_for_it_alone(own: str, other: str, role: str) -> None:
     world = World({"current": CURRENT})
     secret = gateway_secret(CURRENT, own)
 
@@ -97,7 +95,7 @@ def test_a_gateways_secret_signs_tokens_of_that_gateway_only(
 
 @pytest.mark.law("U5")
 @given(GATEWAYS, GATEWAYS, st.integers(0, 99), st.integers(0, 99))
-def test_gateway_secrets_differ_by_gateway_and_generation(
+def test_no_two_gateways_or_generations_have_one_secret(
     one: str, two: str, first: int, second: int
 ) -> None:
     same = (one, first) == (two, second)
