@@ -110,6 +110,13 @@ runpy.run_module("{job}", run_name="__main__")
 '''
 
 
+def entry(name: str) -> zipfile.ZipInfo:
+    """Return the head of a file in a zip, the same in every build."""
+    made = zipfile.ZipInfo(name, EPOCH)
+    made.compress_type = zipfile.ZIP_DEFLATED
+    return made
+
+
 def archive(job: str = "") -> bytes:
     """Return the zip of everything that a job imports; without one, of what each of them may."""
     target = io.BytesIO()
@@ -121,9 +128,7 @@ def archive(job: str = "") -> bytes:
     }
     with zipfile.ZipFile(target, "w") as bundle:
         for name, path in files.items():
-            entry = zipfile.ZipInfo(name, EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            bundle.writestr(entry, path.read_bytes())
+            bundle.writestr(entry(name), path.read_bytes())
     return target.getvalue()
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from build_layer import ROOT, BuildError, install
+from bundle_job import entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,6 @@ PROCESSOR = "x86_64"
 SUFFIX = ".gluewheels.zip"
 """By this, Glue knows that a zip contains wheels."""
 VERSION = "glue-version"
-EPOCH = (1980, 1, 1, 0, 0, 0)
 # What an installer adds to a package, and writes anew when the wheel is installed again.
 INSTALLERS = {"INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"}
 
@@ -47,12 +47,12 @@ def wheel(packages: Path, info: Path) -> tuple[str, bytes]:
     with (info / "RECORD").open(newline="", encoding="utf-8") as file:
         rows = sorted(row for row in csv.reader(file) if row and is_of_wheel(row[0]))
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(target, "w") as packed:
         for path in (row[0] for row in rows if row[0] != f"{info.name}/RECORD"):
-            packed.writestr(entry(path), (packages / path).read_bytes())
+            packed.writestr(readable(path), (packages / path).read_bytes())
         record = io.StringIO()
         csv.writer(record, lineterminator="\n").writerows(rows)
-        packed.writestr(entry(f"{info.name}/RECORD"), record.getvalue())
+        packed.writestr(readable(f"{info.name}/RECORD"), record.getvalue())
     return name, target.getvalue()
 
 
@@ -69,10 +69,9 @@ def tag(tags: Iterable[str]) -> str:
     return "-".join(".".join(sorted(set(part))) for part in parts)
 
 
-def entry(path: str) -> zipfile.ZipInfo:
-    """Return the head of a file in a zip, the same in every build."""
-    made = zipfile.ZipInfo(path, EPOCH)
-    made.compress_type = zipfile.ZIP_DEFLATED
+def readable(path: str) -> zipfile.ZipInfo:
+    """Return the head of a file that whoever installs the wheel may read."""
+    made = entry(path)
     made.external_attr = 0o644 << 16
     return made
 
@@ -90,11 +89,11 @@ def archive(lock: Path, python: str) -> bytes:
         asked = []
         for info in sorted(packages.glob("*.dist-info")):
             name, content = wheel(packages, info)
-            made = entry(f"wheels/{name}")
+            made = readable(f"wheels/{name}")
             made.compress_type = zipfile.ZIP_STORED  # it is compressed already
             packed.writestr(made, content)
             asked.append("==".join(re.split("-", name, maxsplit=2)[:2]))
-        packed.writestr(entry("wheels/requirements.txt"), "\n".join([*asked, ""]))
+        packed.writestr(readable("wheels/requirements.txt"), "\n".join([*asked, ""]))
     return target.getvalue()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from lakesync.core.names import lake_database
 from lakesync.errors import NotFound, Unavailable, ValidationFailed
 from lakesync.result import Err
 from tests.support.lake_tables import PREFIX, FolderLake
+from tests.support.markdown import PYTHON_BLOCK
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_the_code_of_the_analysis_page_runs(
 ) -> None:
     monkeypatch.setattr("lakesync.analysis.opened.Lake", lambda *_: folder.of())
     text = PAGE.read_text("utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = PYTHON_BLOCK.findall(text)
     assert len(blocks) == 2
     exec(compile("\n".join(blocks), str(PAGE), "exec"), {})  # noqa: S102 - our own page
 

@@ -7,11 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-import typer.main
 
-from lakesync.cli.app import app
 from lakesync.cli.audited import listed
 from lakesync.gateway.audit import stated
+from tests.support.command_lines import commands
 from tests.support.repository import ROOT, modules
 
 if TYPE_CHECKING:
@@ -94,15 +93,6 @@ WRITING = (
 CLI = "layers/lakesync/python/lakesync/"
 
 
-def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the names of all commands of the command line."""
-    for name, each in getattr(group, "commands", {}).items():
-        if hasattr(each, "commands"):
-            yield from commands(each, (*path, name))
-        else:
-            yield " ".join((*path, name))
-
-
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Yield every call, with the last part of what is called."""
     for node in ast.walk(tree):
@@ -119,7 +109,7 @@ def keywords(call: ast.Call) -> set[str | None]:
 @pytest.mark.law("J1")
 def test_every_command_is_classified_by_how_its_changes_are_audited() -> None:
     sets = [READ, OF_THIS_MACHINE, AS_A_CLIENT, BY_ROUTE, set(BY_CREDENTIALS), WITH_THE_RECORD]
-    there = set(commands(typer.main.get_command(app)))
+    there = set(commands())
 
     assert set().union(*sets) == there
     both = {"gateways delete"}  # the gateway by a route, its tables in the lake by credentials

@@ -11,6 +11,7 @@ import lakesync.client
 from lakesync.client.storage.position import Position
 from lakesync.testing.memory_gateway import MemoryGateway
 from lakesync.wire.frames import encode_pull_frame
+from tests.support.markdown import PYTHON_BLOCK
 from tests.support.repository import ROOT
 from tests.support.some import some
 
@@ -25,14 +26,13 @@ PAGES = [
     if not page.stem.startswith("connectors")  # those have tests of their own
 ]
 """The pages for those who write an app."""
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def code(page: Path) -> str:
     """Return a page's code, each line where it stands on the page."""
     text = page.read_text("utf-8")
     lines = [""] * (text.count("\n") + 1)
-    for block in BLOCK.finditer(text):
+    for block in PYTHON_BLOCK.finditer(text):
         start = text.count("\n", 0, block.start(1))
         for number, line in enumerate(block.group(1).splitlines()):
             lines[start + number] = line
@@ -83,7 +83,7 @@ def _module(scope: dict[str, Any]) -> Any:
 
 def test_the_tests_on_the_testing_page_pass(pytester: pytest.Pytester) -> None:
     text = (ROOT / "docs" / "guide" / "testing.md").read_text("utf-8")
-    conftest, *blocks = BLOCK.findall(text)
+    conftest, *blocks = PYTHON_BLOCK.findall(text)
     pytester.makeconftest(conftest)
     pytester.makepyfile("\n\n".join(blocks))
 
@@ -94,7 +94,7 @@ def test_the_tests_on_the_testing_page_pass(pytester: pytest.Pytester) -> None:
 
 def test_the_contract_suites_on_the_adapters_page_pass(pytester: pytest.Pytester) -> None:
     text = (ROOT / "docs" / "guide" / "adapters.md").read_text("utf-8")
-    pytester.makepyfile("\n\n".join(BLOCK.findall(text)))
+    pytester.makepyfile("\n\n".join(PYTHON_BLOCK.findall(text)))
 
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
 

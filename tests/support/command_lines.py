@@ -133,18 +133,18 @@ def reaching(place: str) -> dict[str, Line]:
     return {name: line for name, line in LINES.items() if place in line.reaches.split()}
 
 
-def commands() -> Iterator[str]:
-    """Yield the names of all commands."""
-    yield from _names(get_command(app), ())
+def commands() -> dict[str, Any]:
+    """Return all commands by their names."""
+    return dict(_below(get_command(app), ()))
 
 
-def _names(command: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     below = getattr(command, "commands", None)
     if not below:
-        yield " ".join(path)
+        yield " ".join(path), command
         return
     for name, each in below.items():
-        yield from _names(each, (*path, name))
+        yield from _below(each, (*path, name))
 
 
 def write_files(folder: Path) -> None:

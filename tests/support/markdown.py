@@ -30,6 +30,8 @@ _HTML_LINK: Final = re.compile(
 _HTML_NAME: Final = re.compile(r"""<[a-z][^>]*?\b(?:id|name)=["']([^"']*)["']""", re.IGNORECASE)
 _LINES: Final = re.compile(r"L\d+(C\d+)?(-L\d+(C\d+)?)?")
 _TEXTS: Final = frozenset({"text", "text_special", "code_inline"})
+PYTHON_BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A block of Python; its group is the code."""
 _KEPT: Final = ("L", "M", "N", "Pc")
 """Categories of characters that stay in an anchor, beside hyphens and spaces."""
 

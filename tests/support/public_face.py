@@ -16,13 +16,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-import typer.main
-
-from lakesync.cli.app import app
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
 from tests.infrastructure.stack import template
 from tests.simulation.deliberate import FAULTS
+from tests.support.command_lines import commands
+from tests.support.markdown import PYTHON_BLOCK
 from tests.support.pages import proofs
 from tests.support.repository import ROOT
 
@@ -35,14 +34,13 @@ PACKAGES: Final = (
     *("lakesync.connectors", "lakesync.testing"),
 )
 """Everything that these export is public, whether a page names it or not."""
-_BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def public_face() -> dict[str, Any]:
     """Return all of it, as JSON has it."""
     return {
         "python": _python(),
-        "commands": dict(sorted(_commands(typer.main.get_command(app), ()))),
+        "commands": {name: _command(each) for name, each in commands().items()},
         "http": _http(),
         "outputs": sorted(template()["Outputs"]),
         "parameters": sorted(template()["Parameters"]),
@@ -85,7 +83,7 @@ def _shown() -> Iterator[str]:
     """Yield the code that pages and examples show; a piece that is no whole program is left out."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for page in pages:
-        for block in _BLOCK.findall(page.read_text("utf-8")):
+        for block in PYTHON_BLOCK.findall(page.read_text("utf-8")):
             try:
                 ast.parse(block)
             except SyntaxError:
@@ -134,25 +132,18 @@ def _signature(value: Any) -> str:
 # ---- commands, HTTP ------------------------------------------------------------------------------
 
 
-def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    if hasattr(command, "commands"):
-        for name, each in command.commands.items():
-            yield from _commands(each, (*path, name))
-        return
+def _command(command: Any) -> dict[str, Any]:
     parameters = [one for one in command.params if not getattr(one, "hidden", False)]
-    yield (
-        " ".join(path),
-        {
-            "options": sorted(
-                text
-                for one in parameters
-                if one.param_type_name == "option"
-                for text in (*one.opts, *one.secondary_opts)
-            ),
-            "arguments": [one.name for one in parameters if one.param_type_name == "argument"],
-            "help": _digest(inspect.cleandoc(command.help or "")),
-        },
-    )
+    return {
+        "options": sorted(
+            text
+            for one in parameters
+            if one.param_type_name == "option"
+            for text in (*one.opts, *one.secondary_opts)
+        ),
+        "arguments": [one.name for one in parameters if one.param_type_name == "argument"],
+        "help": _digest(inspect.cleandoc(command.help or "")),
+    }
 
 
 def _http() -> dict[str, Any]:
