@@ -22,7 +22,7 @@ from lakesync.wire.frames import Tag
 from tests.stack.test_connectors import Site, removed
 from tests.stack.test_flows import Flows, declared
 from tests.stack.test_sockets import next_answer, opened
-from tests.support.deployed import changes_reported, look_again, quick_to_flush
+from tests.support.deployed import changes_reported, look_again, quick_to_flush, unflushed
 from tests.support.sources import SqlSource
 from tests.support.vendors.jira import EMAIL, TOKEN
 from tests.support.waiting import PATIENCE_S, answered
@@ -49,11 +49,7 @@ def flushes(tenant: Tenant, count: int) -> None:
     And until the head says so: a push into a gateway that is above its threshold asks for nothing.
     """
     answered(tenant.waiting, lambda waiting: waiting >= count)
-    path, token = f"/admin/metrics/{tenant.gateway}", tenant.token(role="admin")
-    answered(
-        lambda: tenant.call("GET", path, token=token).json()["unflushedBytes"],
-        lambda size: size == 0,
-    )
+    answered(lambda: unflushed(tenant), lambda size: size == 0)
 
 
 @pytest.mark.law("D19")
