@@ -32,7 +32,6 @@ from pyiceberg.partitioning import (
     PartitionSpec,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType, TimestampType
 
@@ -42,9 +41,8 @@ from lakesync.cli.shared_lake import LOOKS
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.data_files import data_files
-from lakesync.materialise.iceberg_table import IcebergTable, commit_once
-from lakesync.materialise.iceberg_transaction import StagedTransaction
-from lakesync.materialise.shape import COMMIT, FOR_EVER_MS, MARK_TAG
+from lakesync.materialise.iceberg_table import IcebergTable
+from lakesync.materialise.shape import COMMIT
 from lakesync.materialise.shared_views import GATEWAY_COLUMN, shared_views
 from lakesync.materialise.sharing import Member, Share
 
@@ -243,18 +241,9 @@ def _only(gateway: str) -> str:
 
 
 def _committed(table: Table, added: Iterable[DataFile], replaced: Iterable[DataFile]) -> bool:
-    """Commit files as `IcebergTable.commit` does; returns False if another was first."""
-    transaction = StagedTransaction(table)
-    producer: Any = transaction.update_snapshot(snapshot_properties={COMMIT: "2"}).overwrite()
-    for file in added:
-        producer.append_data_file(file)
-    for file in replaced:
-        producer.delete_data_file(file)
-    producer.commit()
-    with ManageSnapshots(transaction) as refs:
-        refs.create_tag(producer.snapshot_id, MARK_TAG, FOR_EVER_MS)
+    """Commit files; returns False if another was first."""
     try:
-        commit_once(table, transaction)
+        IcebergTable(table).commit_files(added, replaced, {COMMIT: "2"})
     except Conflict:
         return False
     return True

@@ -30,7 +30,7 @@ from lakesync.result import Ok
 from lakesync.runtime.database_checks import with_questions
 from tests.delivery.test_delivery import some
 from tests.delivery.world import GATEWAY, World
-from tests.guide.test_guide import BLOCK
+from tests.support.markdown import PYTHON_BLOCK
 from tests.support.packages import install
 from tests.support.repository import ROOT
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LINES_MAX = 200
 """Of a dialect of one's own."""
-SQLITE = BLOCK.findall((ROOT / "docs" / "guide" / "adapters.md").read_text("utf-8"))[0]
+SQLITE = PYTHON_BLOCK.findall((ROOT / "docs" / "guide" / "adapters.md").read_text("utf-8"))[0]
 OTHERS = """
 from lakesync.adapters.database_types import DatabaseType
 from lakesync.adapters.memory import MemoryDatabase

@@ -158,19 +158,32 @@ class IcebergTable:
         Raises:
             Conflict: the table has changed; nothing was done.
         """
-        table = self._table
-        transaction = StagedTransaction(table)
+        written = data_files(self._table.metadata, parts, self._table.io)
+        self.commit_files(written, replaced, properties)
+
+    def commit_files(
+        self,
+        added: Iterable[DataFile],
+        replaced: Iterable[DataFile],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Replace whole files by others that are written, as `commit` does.
+
+        Raises:
+            Conflict: the table has changed; nothing was done.
+        """
+        transaction = StagedTransaction(self._table)
         update = transaction.update_snapshot(snapshot_properties=dict(properties))
         replaced = list(replaced)
         producer: Any = update.overwrite() if replaced else update.fast_append()
-        for file in data_files(table.metadata, parts, table.io):  # without any, the mark is new
+        for file in added:  # without any, the mark is new
             producer.append_data_file(file)
         for file in replaced:
             producer.delete_data_file(file)
         producer.commit()
         with ManageSnapshots(transaction) as refs:
             refs.create_tag(producer.snapshot_id, MARK_TAG, FOR_EVER_MS)
-        commit_once(table, transaction)
+        commit_once(self._table, transaction)
 
     def _marked(self) -> Iterator[Mapping[str, str]]:
         """Yield the properties of snapshots with a mark, from the tagged one to the current one."""

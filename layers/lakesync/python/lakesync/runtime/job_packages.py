@@ -22,9 +22,9 @@ from lakesync.runtime import observe, wiring
 from lakesync.runtime.settings import Aws, not_empty, variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    Handler = Callable[[dict[str, Any], Any], None]
+    from lakesync.runtime.tasks import Handler
 
 FOLDER: Final = "lakesync_job_packages"
 PREFIX: Final = "packages/"
