@@ -1,7 +1,7 @@
 """How all tests run: Hypothesis profiles, and the databases that they share.
 
 ``fast``, the default, draws the same examples every time, so that a red build is red again.
-``deep`` looks for new ones: ``pytest --hypothesis-profile deep tests/laws``.
+``fresh`` draws others, as many, and ``deep`` many others: ``pytest --hypothesis-profile deep``.
 """
 
 import gc
@@ -15,6 +15,7 @@ gc.set_threshold(20_000, 20, 20)
 settings.register_profile(
     "fast", max_examples=100, derandomize=True, deadline=None, database=None, print_blob=True
 )
+settings.register_profile("fresh", max_examples=100, deadline=None, database=None, print_blob=True)
 settings.register_profile(
     "deep",
     max_examples=2_000,
