@@ -77,6 +77,16 @@ def test_a_write_with_an_older_stamp_is_listed_as_lost() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.law("H2")
+def test_an_insert_shows_the_newer_update_before_it_where_deletes_win() -> None:
+    placed_ = placed(update(at=5, n=1), insert(at=3, client="b", n=2))
+    listed = [cell for cell in cells(placed_, delete_wins=True) if cell.commit == 2]
+
+    assert [(cell.before, cell.after, cell.effect) for cell in listed] == [
+        (None, b"2", LOST), (None, b"1", WON),
+    ]  # fmt: skip
+
+
 def test_a_delta_without_columns_is_listed_in_the_history() -> None:
     listed = list(cells(placed(insert(at=2), delete(at=1), delete(at=3))))
 

@@ -49,7 +49,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         Relation, U32, NAME, NAME, st.sampled_from("dnfi"), st.lists(COLUMN, max_size=4).map(tuple)
     ),
     st.builds(Insert, U32, ROW),
-    st.builds(Update, U32, ROW),
+    st.builds(Update, U32, ROW, st.none(), st.just(False)),
     st.builds(Update, U32, ROW, ROW, st.booleans()),
     st.builds(Delete, U32, ROW, st.booleans()),
     st.builds(Truncate, st.lists(U32, max_size=4).map(tuple)),

@@ -396,6 +396,51 @@ def test_forgotten_history_is_replaced_by_reading_rows_again() -> None:
 
 
 @pytest.mark.law("D13")
+@pytest.mark.parametrize("some_are_hidden", [False, True])
+def test_a_row_removed_while_rows_are_read_is_gone_at_the_end_of_the_reading(
+    *, some_are_hidden: bool
+) -> None:
+    world = World(MemoryDatabase())
+    if some_are_hidden:
+        world.rules()
+    rows = [row(row_id, 1, owner="ann", n=1) for row_id in ("a", "b", "c")]
+    world.deliver("todos", rows)
+    reader = Reader(world, limit=1)
+    reader.page()
+    world.remove("todos", "a")
+    reader.read()
+
+    assert reader.seen == world.visible() != {}
+
+
+@pytest.mark.law("D13")
+def test_a_change_while_rows_are_read_is_in_the_same_reading() -> None:
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row(row_id, 1, n=1) for row_id in ("a", "b", "c")])
+    reader = Reader(world, limit=1)
+    reader.page()
+    world.deliver("todos", [row("a", 2, op=Op.UPDATE, n=2)])
+    reader.read()
+
+    assert reader.seen == world.visible()
+    assert reader.seen[("todos", "a")] == {"n": b"2"}
+    assert not reader.again
+
+
+@pytest.mark.law("D13")
+def test_a_row_removed_behind_archived_history_is_gone_at_the_end_of_the_reading() -> None:
+    world = World(IN_MEMORY["archived"]())
+    world.deliver("todos", [row("a", 1, n=1), row("b", 1, n=1)])
+    reader = Reader(world)
+    reader.read()
+    world.deliver("todos", [row("b", 2, op=Op.UPDATE, n=2)])
+    world.remove("todos", "a")
+    reader.read()
+
+    assert reader.seen == world.visible() != {}
+
+
+@pytest.mark.law("D13")
 def test_table_being_filled_is_pulled_once_it_is_filled() -> None:
     world = World(MemoryDatabase())
     world.deliver("todos", [row("a", 1, n=1)])

@@ -58,10 +58,15 @@ def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterat
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )
         for name in dict.fromkeys((*written, *beside)):
-            value = written.get(name, after.get(name))
-            is_lost = name in written and not _stands(now, delta, name, written[name])
-            effect = LOST if is_lost else WON
-            yield Cell(position.commit, delta, name, before.get(name), value, effect)
+            was_value, is_value = before.get(name), after.get(name)
+            if name in written and not _stands(now, delta, name, written[name]):
+                yield Cell(position.commit, delta, name, was_value, written[name], LOST)
+                if was_value == is_value:
+                    continue
+                # In a delete-wins table an insert also shows what won before the row was there.
+            elif name in written:
+                is_value = written[name]
+            yield Cell(position.commit, delta, name, was_value, is_value, WON)
         if not written and not beside:
             effect = LOST if merged is state else WON
             yield Cell(position.commit, delta, None, None, None, effect)

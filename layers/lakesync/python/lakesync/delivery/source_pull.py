@@ -190,9 +190,12 @@ class _Reading:
             place = self._follow(name, place)
             if place is None:
                 self.resync.add(name)
+        was_begun = place is not None
         place = place or self._begin(name)
         if place and place.row_id is not None:
             place = self._rows(name, place)
+            if was_begun and place.row_id is None:
+                place = self._changed_meanwhile(name, place)
         if place:
             self.places[key] = place  # behind the others: the next page begins with them
 
@@ -220,6 +223,7 @@ class _Reading:
             if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
                 if is_first:
                     return None
+                self.page.is_cut = True  # the next page begins here, and has the rows read again
                 break
             page = answer.unwrap()
             for position, delta in page.deltas:
@@ -232,6 +236,14 @@ class _Reading:
             if has_more and not self.page.room:
                 self.page.is_cut = True
         return place
+
+    def _changed_meanwhile(self, name: str, place: TablePlace) -> TablePlace:
+        """Continue with what changed while rows were read, as rows of earlier pages lack it."""
+        followed = self._follow(name, place)
+        if followed is None:
+            self.page.is_cut = True  # the next page has the rows read again
+            return place
+        return followed
 
     def _rows(self, name: str, place: TablePlace) -> TablePlace:
         """Continue a table's rows, as the client sees them."""
