@@ -160,6 +160,15 @@ def test_trial_of_rules_counts_only_alive_rows() -> None:
     assert todos.seen_in_force == 1
 
 
+@pytest.mark.law("V5", "V11")
+def test_delete_of_a_deleted_row_is_accepted_and_covers_an_older_insert() -> None:
+    world = World(MINE)
+
+    assert world.push(delete(at=at_ms(1)), delete(at=at_ms(5)), sub="ann") == []
+    assert world.push(insert(at=at_ms(3), owner="ann"), sub="ann") == []
+    assert [op for op, _ in world.pull("ann") if op != "DELETE"] == []
+
+
 def owned(delta: Delta) -> Delta:
     """Return the same change by real stamps; whoever writes a column says whose the row is."""
     op, table, row_id, client_id, hlc, columns, _ = delta
@@ -181,7 +190,7 @@ def test_whatever_is_pushed_a_reader_holds_the_row_if_there_is_one(
     state = EMPTY
     deltas = [owned(delta) for delta in made]
     for part in (deltas[:cut], deltas[cut:]):
-        world.push(*part, sub="ann")
+        assert world.push(*part, sub="ann") == []
         state = fold(world.news("x"), state)
 
     assert view(as_read(state, delete_wins=True)) == view(as_read(fold(deltas), delete_wins=True))

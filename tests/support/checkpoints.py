@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.checkpoint.chunks import CHUNK_BYTES_MAX
 from lakesync.checkpoint.store import Checkpoints
+from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, fold
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
@@ -152,7 +153,8 @@ class Reader:
         for run in page.records:
             for delta in decode_records(run):
                 key = (delta.table, delta.row_id)
-                if delta.op.name == "REMOVE":
+                # Without REMOVE, a row that is hidden by now is sent as deleted, at the commit.
+                if delta.op is Op.REMOVE or (not self._pull.removes and delta.op is Op.DELETE):
                     self.states.pop(key, None)
                 else:
                     self.states[key] = fold([delta], self.states.get(key, EMPTY))

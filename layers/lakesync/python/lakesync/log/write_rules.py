@@ -99,6 +99,8 @@ class WriteRules:
         exists = before.alive or before.columns
         if exists or self._revives or self._viewer.sees_rows_of(table):
             return False
+        if delta.op is Op.DELETE:
+            return False  # it makes no row
         if delta.op is Op.UPDATE and before.deleted:
             return not self._config.delete_wins(table)
         was_there = before.deleted or self._config.tombstone_horizons.get(table)
