@@ -17,6 +17,7 @@ from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.adapters.objects.archive import HistoryArchive
 from lakesync.adapters.row_images import Fillable
+from lakesync.core.delta import Op, make_delta
 from lakesync.result import Err
 from lakesync.testing.batches import batch, history, merged, numbered, schema
 from lakesync.testing.database_contract import DatabaseContract
@@ -34,6 +35,7 @@ from tests.support.lake_databases import LakeDatabases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from lakesync.adapters.database import DatabaseAdapter
     from tools.local_stack.bigquery import BigQueryServer
@@ -153,6 +155,23 @@ def test_rows_and_history_are_those_of_what_was_inserted_in_iceberg(
 ) -> None:
     lake = LakeDatabases(tmp_path_factory.mktemp("lake"))
     rows_and_history_are_those_inserted(lake.adapter(), data)
+    lake.close()
+
+
+@pytest.mark.law("P1", "P3")
+def test_rows_of_an_unchanged_iceberg_file_are_read_after_a_column_was_added(
+    tmp_path: Path, table: str
+) -> None:
+    lake = LakeDatabases(tmp_path)
+    adapter = lake.adapter()
+    first = [make_delta(Op.DELETE, table, "r1", {}, client_id="c", hlc=2)]
+    late = [make_delta(Op.INSERT, table, "r1", {"a": 1}, client_id="c", hlc=1)]
+    adapter.insert_deltas(batch(table, first)).unwrap()
+    assert adapter.latest_state(table, "r1").unwrap() is None
+    adapter.insert_deltas(batch(table, late, after=batch(table, first).last)).unwrap()
+
+    assert adapter.latest_state(table, "r1").unwrap() is None
+    assert history(adapter, table) == [*first, *late]
     lake.close()
 
 

@@ -40,20 +40,21 @@ _READ: Final = (ID, IS_DELETED, HLC, CLIENT, STAMPS, TEXTS, REFUSED)
 
 
 class Remembered:
-    """The rows of the most recently read files, by their paths."""
+    """The rows of the most recently read files, each as one schema of its table shows them."""
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._tables: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
 
-    def get(self, path: str) -> pa.Table | None:
-        """Return a file's rows; None if they are not cached."""
-        if path in self._tables:
-            self._tables.move_to_end(path)
-        return self._tables.get(path)
+    def get(self, path: str, schema: int) -> pa.Table | None:
+        """Return a file's rows by the schema of this id; None if they are not cached."""
+        key = path, schema
+        if key in self._tables:
+            self._tables.move_to_end(key)
+        return self._tables.get(key)
 
-    def put(self, path: str, rows: pa.Table) -> None:
+    def put(self, path: str, schema: int, rows: pa.Table) -> None:
         """Cache a file's rows, and drop those read long ago."""
-        self._tables[path] = rows
+        self._tables[path, schema] = rows
         while len(self._tables) > 1 and sum(map(len, self._tables.values())) > REMEMBERED_ROWS:
             self._tables.popitem(last=False)
 
@@ -96,11 +97,12 @@ class StateFiles:
 
     def whole(self, task: FileScanTask) -> pa.Table:
         """Return everything that a file contains."""
-        rows = self._remembered.get(task.file.file_path)
+        path, schema = task.file.file_path, self._table.schema().schema_id
+        rows = self._remembered.get(path, schema)
         if rows is None:
             rows = self._lake.read(task)
             if not task.delete_files:  # a file's deletions may increase a moment later
-                self._remembered.put(task.file.file_path, rows)
+                self._remembered.put(path, schema, rows)
         return rows
 
     def holding(self, row_ids: Iterable[str]) -> dict[str, int]:
