@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakesync.flows.routes import OpenDatabase
     from lakesync.gateway.destinations import AsksDatabase
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 ASK_S: Final = 20
 """How long the administration waits for a database's answer: longer than connecting may take."""

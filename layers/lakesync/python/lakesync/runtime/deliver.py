@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.claims import DeliveryPlace
     from lakesync.delivery.deliver import Delivered, Lag
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 LAG: Final = "DestinationLag"
 """How long the oldest commit has waited for a destination that is not paused. Alarmed."""

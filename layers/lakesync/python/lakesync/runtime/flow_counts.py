@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.flows import Flow
     from lakesync.flows.routes import OpenDatabase
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 COUNT_S: Final = 20
 """How long the administration waits for a plan's rows."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.connectors.polls import Polls
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 WAIT_IN_MACHINE_S_MAX: Final = 60
 """How long a state machine waits for a source; after that, the connector's next poll continues."""

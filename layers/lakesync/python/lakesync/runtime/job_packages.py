@@ -24,7 +24,7 @@ from lakesync.runtime.settings import Aws, not_empty, variable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 FOLDER: Final = "lakesync_job_packages"
 PREFIX: Final = "packages/"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from lakesync.materialise.small_batches import Taken
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 CLAIMS_PER_RUN: Final = 400
 """Claims for which one run is enough: it takes some minutes for them, and a run costs a minute at

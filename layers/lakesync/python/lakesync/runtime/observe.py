@@ -9,7 +9,7 @@ which `lakesync.buffer.traced` reports.
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
 
 from aws_lambda_powertools import Logger
@@ -31,6 +31,10 @@ from lakesync.errors import (
 )
 from lakesync.ports import Usage
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Handler: TypeAlias = "Callable[[dict[str, Any], Any], Any]"
 NOTHING: Final = Usage()
 logger: Final = Logger()
 """JSON lines with the service's name and, within a request, its id."""

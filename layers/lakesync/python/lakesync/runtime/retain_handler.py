@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.runtime.delete_gateway import DeleteTask
+    from lakesync.runtime.observe import Handler
     from lakesync.runtime.retain import Answer, Retention
     from lakesync.runtime.retain_slices import Slices
-    from lakesync.runtime.tasks import Handler
 
 _MARGIN_S: Final = 30
 """Left of a function's time when it begins nothing more: one step takes some seconds."""

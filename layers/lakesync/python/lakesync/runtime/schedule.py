@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakesync.ports import GatewaySlice
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 MESSAGES_MAX: Final = 10
 """Messages of one call of SQS."""

@@ -18,7 +18,7 @@ from zlib import crc32
 from lakesync.runtime.observe import logger
 
 if TYPE_CHECKING:
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 SAMPLED_OF: Final = 1_000
 """Calls of which one is logged."""

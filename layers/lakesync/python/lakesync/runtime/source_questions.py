@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.outside import Asks, Outside
     from lakesync.ports import ObjectStore
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 
 def sources_asked_by(invoke: Callable[[str], tuple[bool, bytes]]) -> Asks:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lakesync.maintenance.flush import FlushReport
     from lakesync.ports import Queue
 
-Handler: TypeAlias = "Callable[[dict[str, Any], Any], Any]"
 CloseLanes: TypeAlias = "Callable[[str, Stamp], None]"
 """`lakesync.maintenance.flush.Flusher.close_lanes`."""
 
@@ -99,7 +98,7 @@ def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
 
 def flush_handler(
     flush: Flush, flush_if_due: FlushIfDue, close_lanes: CloseLanes, seconds: Callable[[], float]
-) -> Handler:
+) -> observe.Handler:
     """Return the handler of ``functions/flush``: messages from the queue, or one direct request.
 
     Args:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.ports import Buffer
     from lakesync.runtime.api.deletion import DeleteNow
+    from lakesync.runtime.observe import Handler
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
     from lakesync.runtime.settings_connectors import IngestSettings, PollSettings
-    from lakesync.runtime.tasks import Handler
 
     P = TypeVar("P", bound=Polls)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.clients import ClientsAdmin
     from lakesync.ports import Connections, Sockets, Tickets
     from lakesync.runtime.auth import TokenClaims
+    from lakesync.runtime.observe import Handler
     from lakesync.runtime.realtime.frames import FrameService
     from lakesync.runtime.realtime.tickets import SocketTickets
     from lakesync.runtime.settings_realtime import (
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         NotifySettings,
         SocketSettings,
     )
-    from lakesync.runtime.tasks import Handler
 
 
 def connections(settings: ConnectionsSettings) -> Connections:

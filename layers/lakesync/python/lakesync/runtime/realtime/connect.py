@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakesync.gateway.access import Access
     from lakesync.ports import Configurations, Connections, WallClock
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 
 def connect_handler(

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from lakesync.gateway.access import Access
     from lakesync.gateway.quota import Quotas
     from lakesync.ports import Connection, Connections, Sockets
+    from lakesync.runtime.observe import Handler
     from lakesync.runtime.realtime.act import RunActions
-    from lakesync.runtime.tasks import Handler
 
     Answers = Callable[[Connection, bytes, int], str]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakesync.gateway.broadcast import Broadcaster
     from lakesync.gateway.sweep import ConnectionSweep
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 _MARGIN_MS: Final = 10_000
 """Left of a function's time when no further frame is sent: one without an answer takes 6 s."""
