@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from lakesync.core.clock import Stamp
     from lakesync.maintenance.flush import FlushReport
-    from lakesync.runtime.tasks import Handler
+    from lakesync.runtime.observe import Handler
 
 GATEWAYS: Final = sized(10_000, 50)
 BUSY: Final = sized(1_000, 10)
