@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.core.instants import utc_text
 from lakesync.errors import BY_CODE, AdapterFailed, InternalError, LakeSyncError, ValidationFailed
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
     from lakesync.maintenance.deletion import Deleter, DeletionReport
     from lakesync.ports import WallClock
-    from lakesync.runtime.retain import Answer, HasTime
 
-    DeleteTask = Callable[[Mapping[str, Any], HasTime], Answer]
-    DeleteNow = Callable[[str, str], Mapping[str, object]]
+    Answer: TypeAlias = Mapping[str, object]
+    HasTime: TypeAlias = Callable[[], bool]
+    DeleteTask: TypeAlias = Callable[[Mapping[str, Any], HasTime], Answer]
+    DeleteNow: TypeAlias = Callable[[str, str], Answer]
 
 DELETE_NOW_S: Final = 20
 """How long one request may take to delete: API Gateway waits 30 s for an answer."""

@@ -21,8 +21,6 @@ from lakesync.checkpoint.from_lake import flushed_of, flushed_to_json, out_of_la
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
 
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.log.read_barrier import ReadBarrier
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
     from lakesync.maintenance.tombstones import Forgetter
     from lakesync.maintenance.trim import Trimmer
     from lakesync.ports import Buffer
-
-    HasTime: TypeAlias = Callable[[], bool]
-    Answer: TypeAlias = Mapping[str, object]
+    from lakesync.runtime.delete_gateway import Answer, HasTime
 
 
 class Retention:

@@ -11,9 +11,9 @@ from lakesync.runtime.retain_slices import SLICE_TASKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.runtime.delete_gateway import DeleteTask
+    from lakesync.runtime.delete_gateway import Answer, DeleteTask
     from lakesync.runtime.observe import Handler
-    from lakesync.runtime.retain import Answer, Retention
+    from lakesync.runtime.retain import Retention
     from lakesync.runtime.retain_slices import Slices
 
 _MARGIN_S: Final = 30

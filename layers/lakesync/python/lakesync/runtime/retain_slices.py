@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.ports import Configurations, WallClock
-    from lakesync.runtime.retain import Answer, HasTime, Retention
+    from lakesync.runtime.delete_gateway import Answer, HasTime
+    from lakesync.runtime.retain import Retention
 
 SLICE_TASKS: Final = ("list", "slice", "names", "choose")
 SLICE_GATEWAYS: Final = 100
