@@ -21,7 +21,6 @@ from lakesync.checkpoint.from_lake import flushed_of, flushed_to_json, out_of_la
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
-
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.log.read_barrier import ReadBarrier
     from lakesync.maintenance.checkpoint_build import Builder

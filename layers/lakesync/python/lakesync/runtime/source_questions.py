@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.asked_source import answered
 from lakesync.runtime import observe
 from lakesync.runtime.asking import answer_of
 
@@ -36,6 +35,7 @@ def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outsi
         objects: where connectors keep what is large.
         outside: what connectors may use.
     """
+    from lakesync.connectors.asked_source import answered  # noqa: PLC0415
 
     def handle(event: dict[str, Any], context: Any) -> object:
         if "source" not in event:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.ports import Quota
 from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
+    from lakesync.gateway.access import Access, AccessAdmin
     from lakesync.gateway.audit import Audit
     from lakesync.gateway.quota import Quotas
     from lakesync.ports import AccessStore, AuditStore, GatewayItems, QuotaStore
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 def access(settings: BufferSettings) -> Access:
     """Return the check that admits callers."""
+    from lakesync.gateway.access import Access  # noqa: PLC0415
+
     return Access(store(settings), wall_clock=wiring.wall_clock, monotonic_ms=wiring.monotonic_ms)
 
 
 def access_admin(settings: BufferSettings) -> AccessAdmin:
     """Return the service that shows and changes who may use a gateway."""
+    from lakesync.gateway.access import AccessAdmin  # noqa: PLC0415
+
     return AccessAdmin(store(settings), wall_clock=wiring.wall_clock)
 
 

@@ -43,8 +43,11 @@ def action_admin(settings: AdminSettings) -> ActionAdmin:
     """Return the registry of action handlers; imported when a route first needs it."""
     from lakesync.actions.admin import ActionAdmin  # noqa: PLC0415
 
-    secrets = wiring_connectors.secrets(settings, settings.action_secrets)
-    return ActionAdmin(handler_store(settings), secrets, outside(settings))
+    return ActionAdmin(
+        handler_store(settings),
+        wiring_connectors.secrets(settings, settings.action_secrets),
+        outside(settings),
+    )
 
 
 def action_service(settings: ActionSettings) -> ActionService:

@@ -25,8 +25,11 @@ def attachment_service(settings: AttachmentSettings) -> Callable[[], AttachmentS
     def service() -> AttachmentService:
         from lakesync.gateway.attachments import AttachmentService  # noqa: PLC0415
 
-        buffer, objects = wiring.buffer(settings), signed_objects(settings)
-        return AttachmentService(buffer, objects, bytes_max=settings.attachment_bytes_max)
+        return AttachmentService(
+            wiring.buffer(settings),
+            signed_objects(settings),
+            bytes_max=settings.attachment_bytes_max,
+        )
 
     return service
 

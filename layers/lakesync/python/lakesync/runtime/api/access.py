@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from lakesync.core.instants import utc_text
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import KINDS
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
@@ -46,7 +46,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         summary="Revoked users and clients, and the user of a client",
         operation_id="access",
         response_class=Response,
-        responses=schemas.answers("Access", "Users and clients that are refused."),
+        responses=shapes.answers("Access", "Users and clients that are refused."),
     )
     async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
         """Return all revoked users and clients; and a client's user, if one is named."""
@@ -61,8 +61,8 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         summary="Revoke or restore a user or a client, or release a client from its user",
         operation_id="changeAccess",
         response_class=Response,
-        responses=schemas.answers("Saved", "In force within a minute.", 413),
-        openapi_extra=schemas.takes("AccessChange"),
+        responses=shapes.answers("Saved", "In force within a minute.", 413),
+        openapi_extra=shapes.takes("AccessChange"),
     )
     @audited(shows)
     async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Path, Request, Response
 
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
 from lakesync.runtime.parameters import NAME_FORM
@@ -35,8 +35,8 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
         summary="Register an action handler",
         operation_id="registerActionHandler",
         response_class=Response,
-        responses=schemas.answers("ActionHandlerAdded", "Clients may run it.", 404, 409, 413, 502),
-        openapi_extra=schemas.takes("ActionHandler"),
+        responses=shapes.answers("ActionHandlerAdded", "Clients may run it.", 404, 409, 413, 502),
+        openapi_extra=shapes.takes("ActionHandler"),
     )
     @audited(shows)
     async def register(gateway: Gateway, request: Request) -> Response:
@@ -54,7 +54,7 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
         summary="The action handlers, and who may run what",
         operation_id="actionHandlers",
         response_class=Response,
-        responses=schemas.answers("ActionHandlers", "Without secrets."),
+        responses=shapes.answers("ActionHandlers", "Without secrets."),
     )
     async def handlers(gateway: Gateway, request: Request) -> Response:
         """Return all action handlers as they were registered, without secrets."""
@@ -66,7 +66,7 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
         summary="Remove an action handler; what it ran stays done",
         operation_id="removeActionHandler",
         response_class=Response,
-        responses=schemas.answers("Unregistered", "Nobody runs it any more.", 404, 502),
+        responses=shapes.answers("Unregistered", "Nobody runs it any more.", 404, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:

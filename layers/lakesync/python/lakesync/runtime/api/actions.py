@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 
-from lakesync.actions.permission import Asker
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer, body_of
@@ -17,6 +16,7 @@ from lakesync.wire import actions_json, actions_proto
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.actions.permission import Asker
     from lakesync.actions.service import ActionService
     from lakesync.runtime.auth import Caller
 
@@ -43,10 +43,10 @@ def action_routes(service: ActionService) -> APIRouter:
         summary="Have actions done outside",
         operation_id="runActions",
         response_class=Response,
-        responses=schemas.answers(
+        responses=shapes.answers(
             "ActionAnswers", "What became of the actions.", 409, 413, protobuf=True
         ),
-        openapi_extra=schemas.takes("ActionPush", protobuf=True),
+        openapi_extra=shapes.takes("ActionPush", protobuf=True),
     )
     async def run(gateway: Gateway, client: Client, request: Request) -> Response:
         """Run actions one after another, each with its own answer, and each once. Safe to repeat.
@@ -67,7 +67,7 @@ def action_routes(service: ActionService) -> APIRouter:
         summary="The actions that the caller may run",
         operation_id="actions",
         response_class=Response,
-        responses=schemas.answers("Actions", "By the names of their handlers."),
+        responses=shapes.answers("Actions", "By the names of their handlers."),
     )
     async def actions(gateway: Gateway, client: Client, request: Request) -> Response:
         """Return the actions that the token may run, with the JSON Schema of their parameters."""
@@ -78,6 +78,8 @@ def action_routes(service: ActionService) -> APIRouter:
 
 
 def _asker(client: Caller) -> Asker:
+    from lakesync.actions.permission import Asker  # noqa: PLC0415
+
     return Asker(client.token.user, client.token.all, client.is_administrator)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.action_admin import add_action_routes
 from lakesync.runtime.api.audit import add_audit_route
@@ -86,8 +86,8 @@ def admin_routes(
     add_audit_route(router, audit)
     add_client_routes(router, clients)
 
-    documented = schemas.answers("Metrics", "The buffer, in numbers.")
-    by_table = schemas.answers("TableMetrics", "The buffer, in numbers, and by table if asked for.")
+    documented = shapes.answers("Metrics", "The buffer, in numbers.")
+    by_table = shapes.answers("TableMetrics", "The buffer, in numbers, and by table if asked for.")
 
     @router.get(
         "/admin/metrics/{gateway}",

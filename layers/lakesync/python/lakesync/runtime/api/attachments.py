@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from lakesync.errors import ValidationFailed
 from lakesync.ports import Usage
 from lakesync.runtime import observe
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
@@ -34,10 +34,10 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         summary="Upload an attachment, or continue an upload",
         operation_id="uploadAttachment",
         response_class=Response,
-        responses=schemas.answers(
+        responses=shapes.answers(
             "AttachmentUploadState", "How far it is, and what to send next.", 409, 410, 413, 502
         ),
-        openapi_extra=schemas.takes("AttachmentUpload"),
+        openapi_extra=shapes.takes("AttachmentUpload"),
     )
     async def upload(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
         """Return signed requests for the parts that are missing: send them, and ask again.
@@ -65,10 +65,10 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         summary="Get an attachment that a row refers to",
         operation_id="downloadAttachment",
         response_class=Response,
-        responses=schemas.answers(
+        responses=shapes.answers(
             "SignedRequest", "What reads the file, any range of it.", 404, 410, 413, 502
         ),
-        openapi_extra=schemas.takes("AttachmentPlace"),
+        openapi_extra=shapes.takes("AttachmentPlace"),
     )
     async def download(gateway: Gateway, client: Client, request: Request) -> Response:
         """Return a signed GET to a caller who sees a row that refers to the file. Safe to repeat.

@@ -13,7 +13,7 @@ from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.audit import record_to_json
 from lakesync.ports import AuditQuery
 from lakesync.ports.audit import TIME_DIGITS
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.http import Gateway, answer_json
 
@@ -51,7 +51,7 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
         summary="What was changed, when, and by whom",
         operation_id="audit",
         response_class=Response,
-        responses=schemas.answers("AuditRecords", "The latest first."),
+        responses=shapes.answers("AuditRecords", "The latest first."),
     )
     async def audit(
         gateway: Gateway,

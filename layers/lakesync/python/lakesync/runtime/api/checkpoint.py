@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from lakesync.core.messages import Pull
 from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import bodies, observe
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, request_id
 from lakesync.runtime.parameters import CHECKPOINT_FORM, TABLE_FORM
@@ -49,7 +49,7 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
         summary="Fetch all rows",
         operation_id="checkpoint",
         response_class=Response,
-        responses=schemas.binary_answers(
+        responses=shapes.binary_answers(
             STREAM, "Frames: four bytes of length, then a SyncResponse.", 404, 410, 413, 502
         ),
     )

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.core.instants import utc_text
 from lakesync.errors import ValidationFailed
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
@@ -44,7 +44,7 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
         summary="The clients: whose each is, whether it is connected, and how far behind",
         operation_id="clients",
         response_class=Response,
-        responses=schemas.answers("Clients", "Some of them; ask again with `next`."),
+        responses=shapes.answers("Clients", "Some of them; ask again with `next`."),
     )
     async def clients(
         gateway: Gateway, request: Request, cursor: Cursor = "", limit: Limit = CLIENTS_DEFAULT
@@ -66,8 +66,8 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
         summary="Close a client's connections",
         operation_id="disconnectClient",
         response_class=Response,
-        responses=schemas.answers("Disconnected", "It may connect again.", 413, 502),
-        openapi_extra=schemas.takes("Disconnect"),
+        responses=shapes.answers("Disconnected", "It may connect again.", 413, 502),
+        openapi_extra=shapes.takes("Disconnect"),
     )
     @audited(shows)
     async def disconnect(gateway: Gateway, request: Request) -> Response:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from lakesync.connectors.definition import EVERY_MINUTES_MAX
+from lakesync.runtime.api.connectors import DO
 from lakesync.runtime.api.shapes import COUNT, FLAG, TEXT, Schema, list_of, object_of, reference
 
 ANYTHING: Final[Schema] = {"type": "object"}
 CONNECTOR_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"}
-DO: Final = ("check", "run", "pause", "resume", "reset")
 
 CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
     "Connector": object_of(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.errors import ValidationFailed
-from lakesync.runtime.api import schemas
-from lakesync.runtime.api.connector_schemas import DO
+from lakesync.runtime.api import shapes
 from lakesync.runtime.bodies import Encoding
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer, answer_json, json_body
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 CONNECTOR_BODY_BYTES_MAX: Final = 64 * 1024
 """A connector's settings fit many times over."""
+DO: Final = ("check", "run", "pause", "resume", "reset")
 ACTIONS: Final = (*DO, "configure")
 _SHAPE: Final = f'send {{"do": one of {", ".join(ACTIONS)}}}; configure takes "configuration" too'
 _DECLARED: Final = ("type", "isPolling", "everyMinutes", "configuration")
@@ -43,7 +43,7 @@ def add_type_route(router: APIRouter) -> None:
         summary="Types of connectors, and how each is configured",
         operation_id="connectorTypes",
         response_class=Response,
-        responses=schemas.answers("ConnectorTypes", "With JSON Schemas.", common=()),
+        responses=shapes.answers("ConnectorTypes", "With JSON Schemas.", common=()),
         openapi_extra={"security": []},
     )
     async def connector_types(request: Request) -> Response:
@@ -66,8 +66,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="Register a connector, and begin to poll it; or test its settings",
         operation_id="registerConnector",
         response_class=Response,
-        responses=schemas.answers("Registered", "It is polled, or tested.", 404, 409, 413, 502),
-        openapi_extra=schemas.takes("Connector"),
+        responses=shapes.answers("Registered", "It is polled, or tested.", 404, 409, 413, 502),
+        openapi_extra=shapes.takes("Connector"),
     )
     @audited(shows)
     async def register(
@@ -98,7 +98,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="The connectors, and how far they are",
         operation_id="connectors",
         response_class=Response,
-        responses=schemas.answers("Connectors", "Without secrets."),
+        responses=shapes.answers("Connectors", "Without secrets."),
     )
     async def connectors(gateway: Gateway, request: Request) -> Response:
         """Return all connectors: state, lag, rows, the last error."""
@@ -110,7 +110,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="One connector, with its settings and dead letters",
         operation_id="connector",
         response_class=Response,
-        responses=schemas.answers("ConnectorState", "Without secrets.", 404),
+        responses=shapes.answers("ConnectorState", "Without secrets.", 404),
     )
     async def connector(gateway: Gateway, name: Name, request: Request) -> Response:
         """Return one connector."""
@@ -122,8 +122,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="Check, run, pause, resume, reset or configure a connector",
         operation_id="changeConnector",
         response_class=Response,
-        responses=schemas.answers("Done", "It is done.", 404, 409, 413, 502),
-        openapi_extra=schemas.takes("ConnectorAction"),
+        responses=shapes.answers("Done", "It is done.", 404, 409, 413, 502),
+        openapi_extra=shapes.takes("ConnectorAction"),
     )
     @audited(shows)
     async def change(gateway: Gateway, name: Name, request: Request) -> Response:
@@ -138,7 +138,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="Remove a connector; delivered rows stay",
         operation_id="removeConnector",
         response_class=Response,
-        responses=schemas.answers("Unregistered", "It is polled no more.", 404, 502),
+        responses=shapes.answers("Unregistered", "It is polled no more.", 404, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from lakesync.ports import GATEWAY_KIND
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import EvenOfDeleted, Gateway, answer_json
 
@@ -33,7 +33,7 @@ def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: Delet
         summary="Delete the gateway, for good",
         operation_id="deleteGateway",
         response_class=Response,
-        responses=schemas.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
+        responses=shapes.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
     )
     @audited(shows)
     async def delete_gateway(gateway: Gateway, caller: EvenOfDeleted, request: Request) -> Response:

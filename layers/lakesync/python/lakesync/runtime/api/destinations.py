@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.core.destinations import destination_to_json
 from lakesync.errors import NotFound
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer_json, json_body
 
@@ -43,7 +43,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="The destinations, and the status of each",
         operation_id="destinations",
         response_class=Response,
-        responses=schemas.answers("Destinations", "All that are declared.", 502),
+        responses=shapes.answers("Destinations", "All that are declared.", 502),
     )
     async def destinations(gateway: Gateway, request: Request) -> Response:
         """Return each declaration, its state, its lag, and what its database refused."""
@@ -58,8 +58,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="Declare a destination, or check a declaration",
         operation_id="declareDestination",
         response_class=Response,
-        responses=schemas.answers("Destination", "Declared, and being filled.", 409, 413, 502),
-        openapi_extra=schemas.takes("DestinationDeclared"),
+        responses=shapes.answers("Destination", "Declared, and being filled.", 409, 413, 502),
+        openapi_extra=shapes.takes("DestinationDeclared"),
     )
     @audited(shows)
     async def declare(
@@ -82,7 +82,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="Remove a destination; its tables stay",
         operation_id="removeDestination",
         response_class=Response,
-        responses=schemas.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
+        responses=shapes.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
@@ -101,7 +101,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="Pause or resume a destination, fill it again, retry refused rows",
         operation_id="changeDestination",
         response_class=Response,
-        responses=schemas.answers("DestinationChanged", "In force, or asked for.", 404, 502),
+        responses=shapes.answers("DestinationChanged", "In force, or asked for.", 404, 502),
     )
     @audited(shows)
     async def change(gateway: Gateway, name: Name, action: Action, request: Request) -> Response:

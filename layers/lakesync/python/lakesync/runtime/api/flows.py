@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.core.clock import stamp
 from lakesync.errors import NotFound, ValidationFailed
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer_json, json_body
 
@@ -43,7 +43,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="The flows, and the status of each",
         operation_id="flows",
         response_class=Response,
-        responses=schemas.answers("Flows", "Destinations are flows from the gateway.", 502),
+        responses=shapes.answers("Flows", "Destinations are flows from the gateway.", 502),
     )
     async def flows(gateway: Gateway, request: Request) -> Response:
         """Return each flow as it is declared, its state, its lag, what was refused."""
@@ -55,8 +55,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="Declare a flow, or plan one",
         operation_id="declareFlow",
         response_class=Response,
-        responses=schemas.answers("FlowAnswered", "Declared, or planned.", 404, 409, 413, 502),
-        openapi_extra=schemas.takes("FlowDeclared"),
+        responses=shapes.answers("FlowAnswered", "Declared, or planned.", 404, 409, 413, 502),
+        openapi_extra=shapes.takes("FlowDeclared"),
     )
     @audited(shows)
     async def declare(
@@ -78,7 +78,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="Remove a flow; delivered rows stay",
         operation_id="removeFlow",
         response_class=Response,
-        responses=schemas.answers("FlowRemoved", "Nothing moves any more.", 404, 409, 502),
+        responses=shapes.answers("FlowRemoved", "Nothing moves any more.", 404, 409, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
@@ -92,8 +92,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="Pause, resume or run a flow, or deliver everything again",
         operation_id="changeFlow",
         response_class=Response,
-        responses=schemas.answers("FlowChanged", "In force, or asked for.", 404, 409, 413, 502),
-        openapi_extra=schemas.takes("FlowAction"),
+        responses=shapes.answers("FlowChanged", "In force, or asked for.", 404, 409, 413, 502),
+        openapi_extra=shapes.takes("FlowAction"),
     )
     @audited(shows)
     async def change(gateway: Gateway, name: Name, action: Action, request: Request) -> Response:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.core.flushing import flushing_to_json
 from lakesync.errors import NotFound
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
 from lakesync.runtime.parameters import TABLE_FORM
@@ -43,7 +43,7 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
         summary="Flush now, everything or one table",
         operation_id="flush",
         response_class=Response,
-        responses=schemas.answers("Flushed", "All that was asked for is announced.", 404, 502),
+        responses=shapes.answers("Flushed", "All that was asked for is announced.", 404, 502),
     )
     @audited(lambda asked: ("", service.metrics(asked.gateway).get("flushedHlc")))
     async def flush(gateway: Gateway, request: Request, table: Table = "") -> Response:
@@ -63,7 +63,7 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
         summary="When the gateway is flushed",
         operation_id="flushing",
         response_class=Response,
-        responses=schemas.answers("Flushing", "As it was declared."),
+        responses=shapes.answers("Flushing", "As it was declared."),
     )
     async def flushing(gateway: Gateway, request: Request) -> Response:
         """Return the declaration as it can be saved again; 0 is as the stack has it."""
@@ -75,8 +75,8 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
         summary="Declare when the gateway is flushed",
         operation_id="saveFlushing",
         response_class=Response,
-        responses=schemas.answers("FlushingSaved", "In force.", 409, 413),
-        openapi_extra=schemas.takes("Flushing"),
+        responses=shapes.answers("FlushingSaved", "In force.", 409, 413),
+        openapi_extra=shapes.takes("Flushing"),
     )
     @audited(lambda asked: ("", flushing_to_json(service.flushing(asked.gateway))))
     async def save_flushing(gateway: Gateway, request: Request) -> Response:

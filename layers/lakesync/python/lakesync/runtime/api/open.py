@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from lakesync.errors import NotFound
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.api.connectors import add_type_route
 from lakesync.runtime.http import Gateway, answer_json
 
@@ -45,7 +45,7 @@ def open_routes(socket_url: str) -> APIRouter:
         summary="Liveness",
         operation_id="health",
         response_class=Response,
-        responses=schemas.answers("Health", "The API answers.", common=()),
+        responses=shapes.answers("Health", "The API answers.", common=()),
         openapi_extra={"security": []},
     )
     async def health(request: Request) -> Response:
@@ -55,7 +55,7 @@ def open_routes(socket_url: str) -> APIRouter:
     add_type_route(router)
 
     @router.get("/openapi.json", include_in_schema=False)
-    async def openapi(request: Request) -> Response:
+    async def described(request: Request) -> Response:
         return answer_json(request, description().document)
 
     @router.get("/sync/{gateway}/ws", include_in_schema=False)

@@ -15,7 +15,7 @@ from lakesync.delivery.source_places import PLACES_CHARS_MAX
 from lakesync.errors import NotFound
 from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer, body_of
@@ -41,8 +41,8 @@ _DECODE: Final = {Encoding.JSON: jsonish.decode_pull, Encoding.PROTOBUF: proto.d
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
 _MEANS: Final = "Whole commits, and the next cursor."
-_ANSWERS: Final = schemas.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
-_POST_ANSWERS: Final = schemas.answers(
+_ANSWERS: Final = shapes.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
+_POST_ANSWERS: Final = shapes.answers(
     "PullPage", _MEANS, 404, 409, 410, 413, 502, 503, protobuf=True
 )
 
@@ -202,7 +202,7 @@ def pull_routes(
         operation_id="pullByPost",
         response_class=Response,
         responses=_POST_ANSWERS,
-        openapi_extra=schemas.takes("Pull", protobuf=True),
+        openapi_extra=shapes.takes("Pull", protobuf=True),
     )
     async def pull_by_post(
         gateway: Gateway, client: Client, request: Request, source: Source = None

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from lakesync.ports import Usage
 from lakesync.runtime import observe
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer, body_of
@@ -35,10 +35,10 @@ def push_routes(
         summary="Hand deltas over",
         operation_id="push",
         response_class=Response,
-        responses=schemas.answers(
+        responses=shapes.answers(
             "PushReceipt", "What became of the deltas.", 409, 413, protobuf=True
         ),
-        openapi_extra=schemas.takes("Push", protobuf=True),
+        openapi_extra=shapes.takes("Push", protobuf=True),
     )
     async def push(gateway: Gateway, client: Client, request: Request) -> Response:
         """Make deltas durable, each accepted or refused by itself. Safe to repeat.

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from lakesync.core.schema_json import schema_from_json, schema_to_json, schemas_to_json
 from lakesync.core.spelling import respelled
 from lakesync.errors import ValidationFailed
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
@@ -39,8 +39,8 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         summary="Register or evolve a table's schema; or demand one of every table",
         operation_id="registerSchema",
         response_class=Response,
-        responses=schemas.answers("Saved", "In force.", 409, 413),
-        openapi_extra=schemas.takes("SchemaOrStrict"),
+        responses=shapes.answers("Saved", "In force.", 409, 413),
+        openapi_extra=shapes.takes("SchemaOrStrict"),
     )
     @audited(shows)
     async def register_schema(gateway: Gateway, request: Request) -> Response:
@@ -65,7 +65,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         summary="The schemas in force",
         operation_id="schemas",
         response_class=Response,
-        responses=schemas.answers("Schemas", "All tables', or one's.", 404),
+        responses=shapes.answers("Schemas", "All tables', or one's.", 404),
     )
     async def list_schemas(gateway: Gateway, request: Request, table: Table = None) -> Response:
         """Return schemas as they can be registered again, each with its version."""
@@ -77,7 +77,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         summary="The schemas of the tables that the caller may see",
         operation_id="clientSchemas",
         response_class=Response,
-        responses=schemas.answers("Schemas", "Those that the rules can show the caller."),
+        responses=shapes.answers("Schemas", "Those that the rules can show the caller."),
     )
     async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
         """Return schemas, for who met another `schemaVersion` in a page than before."""

@@ -10,7 +10,7 @@ from lakesync.core.rules import rules_to_json
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.rules_dry_run import trial_to_json
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer_json, json_body
 
@@ -43,8 +43,8 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         summary="Put sync rules in force, or try them",
         operation_id="saveSyncRules",
         response_class=Response,
-        responses=schemas.answers("SavedOrTried", "In force; or what they would do.", 413),
-        openapi_extra=schemas.takes("SyncRules"),
+        responses=shapes.answers("SavedOrTried", "In force; or what they would do.", 413),
+        openapi_extra=shapes.takes("SyncRules"),
     )
     @audited(lambda asked: ("", rules_to_json(service.rules(asked.gateway))))
     async def save_rules(
@@ -76,7 +76,7 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         summary="The sync rules in force",
         operation_id="syncRules",
         response_class=Response,
-        responses=schemas.answers("SyncRules", "As they were saved."),
+        responses=shapes.answers("SyncRules", "As they were saved."),
     )
     async def rules(gateway: Gateway, request: Request) -> Response:
         """Return the rules as they can be saved again."""

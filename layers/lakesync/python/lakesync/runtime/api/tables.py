@@ -10,7 +10,7 @@ from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.core.names import check_table_name
 from lakesync.errors import ValidationFailed
 from lakesync.log.head_room import pull_units, push_units
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer_json, json_body
 
@@ -41,7 +41,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         summary="Which shard each table is in",
         operation_id="tables",
         response_class=Response,
-        responses=schemas.answers("Tables", "Tables that were placed, and all shards."),
+        responses=shapes.answers("Tables", "Tables that were placed, and all shards."),
     )
     async def tables(gateway: Gateway, request: Request) -> Response:
         """Return the tables that are not in the default shard, and the existing shards."""
@@ -53,7 +53,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         summary="Remove a table of which nothing is left",
         operation_id="removeTable",
         response_class=Response,
-        responses=schemas.answers("Removed", "It is gone, unless it was only tried.", 404, 409),
+        responses=shapes.answers("Removed", "It is gone, unless it was only tried.", 404, 409),
     )
     @audited(lambda asked: (asked.name, service.knows_table(asked.gateway, asked.name)))
     async def remove(
@@ -77,8 +77,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         summary="Put a table into a shard",
         operation_id="placeTable",
         response_class=Response,
-        responses=schemas.answers("Placed", "In force, unless it was only tried.", 409, 413),
-        openapi_extra=schemas.takes("Placement"),
+        responses=shapes.answers("Placed", "In force, unless it was only tried.", 409, 413),
+        openapi_extra=shapes.takes("Placement"),
     )
     @audited(shows)
     async def place(gateway: Gateway, request: Request) -> Response:

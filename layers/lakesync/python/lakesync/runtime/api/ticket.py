@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer_json
 from lakesync.runtime.realtime.tickets import TICKET_S_MAX
@@ -24,7 +24,7 @@ def ticket_routes(tickets: SocketTickets) -> APIRouter:
         summary="Get a ticket that opens one WebSocket",
         operation_id="ticket",
         response_class=Response,
-        responses=schemas.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
+        responses=shapes.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
     )
     async def ticket(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
         """Return a ticket for one handshake, in place of the token. Each call gives a new one.

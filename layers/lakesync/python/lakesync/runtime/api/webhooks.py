@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from lakesync.connectors.webhooks import WEBHOOK_BODY_BYTES_MAX
 from lakesync.errors import ValidationFailed
-from lakesync.runtime.api import schemas
+from lakesync.runtime.api import shapes
 from lakesync.runtime.api.connectors import Name  # noqa: TC001 - FastAPI reads it
 from lakesync.runtime.http import Gateway, answer_json, body_of
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 def webhook_routes(service: Webhooks) -> APIRouter:
     """Return the route around the service."""
+    from lakesync.connectors.webhooks import WEBHOOK_BODY_BYTES_MAX  # noqa: PLC0415
+
     router = APIRouter(tags=["open"])
 
     @router.post(
@@ -25,11 +26,11 @@ def webhook_routes(service: Webhooks) -> APIRouter:
         summary="Take a signed webhook of a connector's source",
         operation_id="takeWebhook",
         response_class=Response,
-        responses=schemas.answers(
+        responses=shapes.answers(
             "WebhookTaken", "Its changes are durable.", 409, 413, 502,
             common=(400, 401, 429, 503),
         ),
-        openapi_extra=schemas.takes("Webhook") | {"security": []},
+        openapi_extra=shapes.takes("Webhook") | {"security": []},
     )  # fmt: skip
     async def take(gateway: Gateway, name: Name, request: Request) -> Response:
         """Accept a source's report, if its signature is right. Safe to repeat: it is taken once.
