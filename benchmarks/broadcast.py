@@ -14,10 +14,9 @@ from unittest.mock import patch
 from benchmarks.entries import at_most, cpu_us, sized
 from benchmarks.flights import WALL_MS
 from lakesync.buffer.caller import DynamoCaller
-from lakesync.buffer.connection_items import connection_item
-from lakesync.buffer.connections import DynamoConnections
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.connections import DynamoConnections, connection_item
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryAccess
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
@@ -25,11 +24,11 @@ from lakesync.gateway.access import Access
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import rules_digest, scoped
-from lakesync.gateway.delivery import SENT_PER_S_MAX, Delivery
+from lakesync.gateway.frame_delivery import SENT_PER_S_MAX, Delivery
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.ports import Connection
-from lakesync.runtime.realtime.management import ApiSockets
+from lakesync.runtime.websocket_notify import ApiSockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/buffer/connections.py",
-    "layers/lakesync/python/lakesync/buffer/connection_items.py",
+    "layers/lakesync/python/lakesync/buffer/connections.py",
     "layers/lakesync/python/lakesync/core/visibility.py",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
     "layers/lakesync/python/lakesync/gateway/connected.py",
-    "layers/lakesync/python/lakesync/gateway/delivery.py",
+    "layers/lakesync/python/lakesync/gateway/frame_delivery.py",
     "layers/lakesync/python/lakesync/gateway/pull.py",
     "layers/lakesync/python/lakesync/runtime/realtime",
     "layers/lakesync/python/lakesync/wire",

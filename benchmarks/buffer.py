@@ -19,11 +19,10 @@ from benchmarks import gateway
 from benchmarks.entries import Entry, at_most, cpu_us, sized
 from benchmarks.flights import BATCH, DISTINCT, WALL_MS, Chance, batches
 from benchmarks.units import batch_read_units, read_units, transaction_units
-from lakesync.buffer.caller import DynamoCaller
+from lakesync.buffer.caller import DynamoCaller, Network
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.network import Network
-from lakesync.buffer.transaction import transact
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.requests import transact
 from lakesync.core.layout import lane_name
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.entries import at_least, sized
 from lakesync.connectors import FEED
-from lakesync.connectors.deltas import deltas_of
+from lakesync.connectors.pages import deltas_of
 from lakesync.connectors.poll import PAGE_ROWS_MAX
 from tests.support.capturing import CaptureWorld
 from tools.local_stack.databases import start_postgres

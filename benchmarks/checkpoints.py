@@ -19,7 +19,7 @@ from benchmarks.entries import at_least, at_most, cpu_us, sized
 from benchmarks.first_sync import COLUMNS, GATEWAY, ROWS, MadeRows
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import NotFound
-from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_upkeep import Builder
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
@@ -30,7 +30,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/client",
     "layers/lakesync/python/lakesync/core",
     "layers/lakesync/python/lakesync/gateway/pull.py",
-    "layers/lakesync/python/lakesync/maintenance/checkpoint_build.py",
+    "layers/lakesync/python/lakesync/maintenance/checkpoint_upkeep.py",
     "layers/lakesync/python/lakesync/runtime/api",
     "layers/lakesync/python/lakesync/wire",
 )

@@ -25,7 +25,7 @@ from lakesync.wire.records import encode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from lakesync.client.storage.database import Durability
+    from lakesync.client.storage.sqlite_file import Durability
     from lakesync.core.delta import Delta
 
 MEASURES: Final = (

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.broadcast import USD_PER_CALL, USD_PER_GB_S, USD_PER_RRU, USD_PER_WRU
 from benchmarks.entries import at_least, at_most, sized
-from lakesync.adapters.hosts import ANYWHERE
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.adapters.network import ANYWHERE
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.definition import registration_from
-from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import Poll
-from lakesync.connectors.sql.catalogue import PostgresSource
-from lakesync.connectors.sql.configuration import PostgresSettings
-from lakesync.connectors.sql.source import SqlConnector
-from lakesync.connectors.state import PollState
+from lakesync.connectors.registry import registration_from
+from lakesync.connectors.sql.source_catalogue import PostgresSource
+from lakesync.connectors.sql.sql_settings import PostgresSettings
+from lakesync.connectors.sql.sql_source import SqlConnector
+from lakesync.connectors.state import DeadLetters, Deletions, PollState
 from lakesync.core.messages import PushReceipt
 from tests.support.gateways import GivenTime, pusher
 from tests.support.lake import Objects

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.entries import at_most
-from lakesync.cli.cost.bill import bill
-from lakesync.cli.cost.description import described
-from lakesync.cli.cost.prices import shipped
+from lakesync.cli.cost.bill import bill, shipped
+from lakesync.cli.cost.model import described
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry

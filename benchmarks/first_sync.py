@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 from benchmarks.entries import sized
 from benchmarks.memory import peak_mb
-from lakesync.buffer.keys import row_place
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.item_format import row_place
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryAccess
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
@@ -33,7 +33,7 @@ from lakesync.core.merge import RowState
 from lakesync.core.messages import Push
 from lakesync.errors import NotFound
 from lakesync.gateway.access import Access
-from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.ports import ROW_PARTS, FlushState, Head, RowSlice, StoredRow
 from lakesync.wire.row_state import encode_row_state
 
@@ -146,11 +146,10 @@ def _say(**what: object) -> None:
 
 def serve(folder: Path) -> None:
     """Build, then answer one request at a time, as a function does, until the client is done."""
-    from lakesync.compat.checkpoint_stream import CheckpointService  # noqa: PLC0415
+    from lakesync.compat.follower_pulls import CheckpointService  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415 - the client needs none of it
     from lakesync.gateway.push import PushService  # noqa: PLC0415
-    from lakesync.runtime.api.checkpoint import checkpoint_routes  # noqa: PLC0415
-    from lakesync.runtime.api.pull import pull_routes  # noqa: PLC0415
+    from lakesync.runtime.api.pull import checkpoint_routes, pull_routes  # noqa: PLC0415
     from lakesync.runtime.http import create_app, lambda_handler  # noqa: PLC0415
     from lakesync.runtime.wiring import Randomness, sleep_ms, wall_clock  # noqa: PLC0415
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.connectors import fill, settings_of
 from benchmarks.entries import at_least, sized
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.flows.routes import keeper
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from tests.support.destinations import (
     SqlDestination,
     mariadb_dialect,

@@ -16,7 +16,7 @@ from benchmarks.scale.dynamo import Dynamo
 from benchmarks.scale.ports import OneCaller
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService

@@ -26,7 +26,7 @@ from benchmarks.entries import at_least, at_most, sized
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
-from lakesync.maintenance.batches import Batch
+from lakesync.maintenance.flush import Batch
 from tests.glue.support.files import FileStore
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _measured(rows: int) -> dict[str, float]:
 def main(rows: int, folder: Path) -> None:
     """Measure a table of a size, in this fresh process."""
     spark = spark_session(folder)
-    from lakesync.materialise.lease import Lease  # noqa: PLC0415
+    from lakesync.materialise.work_queue import Lease  # noqa: PLC0415
     from lakesync_spark.common.session import apply_settings  # noqa: PLC0415
     from lakesync_spark.iceberg.workbench import Workbench  # noqa: PLC0415
 
@@ -165,10 +165,13 @@ def make_table(
     """Write a state table of rows that were inserted once, with a mark."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
-    from lakesync.core.partitioning import PartitionField  # noqa: PLC0415
-    from lakesync.materialise.columns import LakeColumn  # noqa: PLC0415
-    from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
-    from lakesync.materialise.table_layout import LayoutField, TableLayout  # noqa: PLC0415
+    from lakesync.core.schema import PartitionField  # noqa: PLC0415
+    from lakesync.materialise.lake_schema import (  # noqa: PLC0415
+        STATE_TABLE,
+        LakeColumn,
+        LayoutField,
+        TableLayout,
+    )
     from lakesync_spark.common.queries import asked  # noqa: PLC0415
     from lakesync_spark.iceberg.layout import keep_layout  # noqa: PLC0415
     from lakesync_spark.iceberg.state import AT, KEPT, closed  # noqa: PLC0415
@@ -269,7 +272,7 @@ def stage_batch(
 
 
 def _batches(folder: Path, number: int) -> Iterator[Any]:
-    from lakesync.core.claims import parse_claim  # noqa: PLC0415
+    from lakesync.core.deliveries import parse_claim  # noqa: PLC0415
 
     store = FileStore(folder)
     for key in store.keys(f"merge-{number}"):
@@ -279,8 +282,8 @@ def _batches(folder: Path, number: int) -> Iterator[Any]:
 
 
 def _merge(bench: Workbench, folder: Path, number: int) -> None:
-    from lakesync.materialise.chain import next_chain  # noqa: PLC0415
-    from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
+    from lakesync.materialise.lake_schema import STATE_TABLE  # noqa: PLC0415
+    from lakesync.materialise.work_queue import next_chain  # noqa: PLC0415
     from lakesync_spark.iceberg.apply import prepare  # noqa: PLC0415
     from lakesync_spark.iceberg.state_merge import merge_state  # noqa: PLC0415
 

@@ -32,7 +32,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/cli/lake.py",
     "layers/lakesync/python/lakesync/cli/sql_query.py",
     "layers/lakesync/python/lakesync/materialise",
-    "layers/lakesync/python/lakesync/maintenance/batches.py",
+    "layers/lakesync/python/lakesync/maintenance/flush.py",
 )
 FLUSHES: Final = sized(12, 2)
 """A night's maintenance makes the same one file of any number of them."""
@@ -97,7 +97,7 @@ def entries(measured: dict[str, float]) -> list[Entry]:
 def main(folder: Path) -> None:
     """Measure in this fresh process."""
     spark = spark_session(folder)
-    from lakesync.materialise.lease import Lease  # noqa: PLC0415
+    from lakesync.materialise.work_queue import Lease  # noqa: PLC0415
     from lakesync_spark.common.session import apply_settings  # noqa: PLC0415
     from lakesync_spark.iceberg.workbench import Workbench  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ def _written_once(bench: Workbench, name: str) -> str:
     """Write the rows of a table into another one of the same kind, at once."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
-    from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
+    from lakesync.materialise.lake_schema import STATE_TABLE  # noqa: PLC0415
     from lakesync_spark.iceberg.tables import create_table, find_table  # noqa: PLC0415
     from lakesync_spark.iceberg.writing import overwrite  # noqa: PLC0415
 

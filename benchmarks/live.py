@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.entries import at_most, sized
 from benchmarks.stack import running_stack
-from lakesync.cli.tokens import sign
+from lakesync.cli.connection import sign
 from lakesync.client import Client, HttpTransport
 from tools.demo.live import milliseconds
 from tools.local_stack.clients import client_options
@@ -37,7 +37,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/client/loop.py",
     "layers/lakesync/python/lakesync/client/transport",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
-    "layers/lakesync/python/lakesync/gateway/delivery.py",
+    "layers/lakesync/python/lakesync/gateway/frame_delivery.py",
     "layers/lakesync/python/lakesync/gateway/push.py",
     "layers/lakesync/python/lakesync/log",
     "layers/lakesync/python/lakesync/runtime/realtime",

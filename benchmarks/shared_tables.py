@@ -39,12 +39,9 @@ from benchmarks.entries import at_least, at_most, sized
 from lakesync.cli.cost.counts import S3_MS
 from lakesync.cli.shared_lake import LOOKS
 from lakesync.errors import Conflict
-from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.data_files import data_files
-from lakesync.materialise.iceberg_table import IcebergTable
-from lakesync.materialise.shape import COMMIT
-from lakesync.materialise.shared_views import GATEWAY_COLUMN, shared_views
-from lakesync.materialise.sharing import Member, Share
+from lakesync.materialise.iceberg_table import IcebergTable, data_files
+from lakesync.materialise.lake_schema import COMMIT, LakeColumn
+from lakesync.materialise.sharing import GATEWAY_COLUMN, Member, Share, shared_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,14 +50,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
     from benchmarks.entries import Entry
-    from lakesync.materialise.data_files import Part
+    from lakesync.materialise.iceberg_table import Part
 
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/cli/shared_lake.py",
-    "layers/lakesync/python/lakesync/materialise/data_files.py",
     "layers/lakesync/python/lakesync/materialise/iceberg_table.py",
-    "layers/lakesync/python/lakesync/materialise/iceberg_transaction.py",
-    "layers/lakesync/python/lakesync/materialise/shared_views.py",
+    "layers/lakesync/python/lakesync/materialise/iceberg_table.py",
+    "layers/lakesync/python/lakesync/materialise/iceberg_table.py",
+    "layers/lakesync/python/lakesync/materialise/sharing.py",
 )
 SIZES: Final = sized((10, 100, 480, 2_000), (3,))
 """Gateways."""

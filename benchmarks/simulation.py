@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
 MEASURES: Final = (
-    "layers/lakesync/python/lakesync/buffer/memory.py",
+    "layers/lakesync/python/lakesync/buffer/memory_buffer.py",
     "layers/lakesync/python/lakesync/client",
     "layers/lakesync/python/lakesync/core",
     "layers/lakesync/python/lakesync/gateway",

@@ -39,10 +39,10 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.core.names import lake_database, staged_column
 from lakesync.core.schema import Column, TableSchema
-from lakesync.maintenance.batches import Batch
-from lakesync.materialise.columns import LakeColumn
+from lakesync.maintenance.flush import Batch
 from lakesync.materialise.iceberg_table import IcebergTable
-from lakesync.materialise.shape import (
+from lakesync.materialise.lake_rows import row_of
+from lakesync.materialise.lake_schema import (
     CHANGES_TABLE,
     COLUMNS,
     COMMIT,
@@ -51,25 +51,25 @@ from lakesync.materialise.shape import (
     STACK,
     STATE_TABLE,
     WRITTEN,
+    LakeColumn,
 )
-from lakesync.materialise.state_rows import row_of
 from lakesync.ports import BatchRow
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from lakesync.core.delta import Delta
-    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.lake_schema import Kind
     from tools.local_stack.aws_emulator import Emulator
 
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/adapters/lake",
-    "layers/lakesync/python/lakesync/core/claims.py",
+    "layers/lakesync/python/lakesync/core/deliveries.py",
     "layers/lakesync/python/lakesync/core/merge.py",
     "layers/lakesync/python/lakesync/core/values.py",
-    "layers/lakesync/python/lakesync/maintenance/batches.py",
+    "layers/lakesync/python/lakesync/maintenance/flush.py",
     "layers/lakesync/python/lakesync/materialise",
-    "layers/lakesync/python/lakesync/runtime/wiring_materialise.py",
+    "layers/lakesync/python/lakesync/runtime/materialise.py",
 )
 ROWS: Final = sized(100_000, 2_000)
 DELTAS: Final = sized(1_000, 60)

@@ -22,7 +22,7 @@ from benchmarks.entries import at_most, sized
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
-from lakesync.maintenance.batches import Batch
+from lakesync.maintenance.flush import Batch
 from tests.glue.support.files import FileStore
 
 if TYPE_CHECKING:

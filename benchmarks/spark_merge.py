@@ -39,7 +39,7 @@ from benchmarks.jvm import cpu_s as jvm_cpu_s
 from lakesync.core.clock import stamp
 from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema
-from lakesync.maintenance.batches import Batch
+from lakesync.maintenance.flush import Batch
 from tests.glue.support.files import FileStore
 from tools.local_stack.java import java_home
 from tools.local_stack.spark_versions import imported_spark
@@ -55,7 +55,7 @@ MEASURES: Final = (
     "glue_jobs/lakesync_spark/common",
     "glue_jobs/lakesync_spark/iceberg",
     "layers/lakesync/python/lakesync/materialise",
-    "layers/lakesync/python/lakesync/maintenance/batches.py",
+    "layers/lakesync/python/lakesync/maintenance/flush.py",
 )
 TARGET: Final = 3.0
 BYTES_TARGET: Final = 1.6

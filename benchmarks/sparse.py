@@ -19,7 +19,7 @@ from benchmarks.gateway import (
     push_flights,
     with_a_page,
 )
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService

@@ -21,7 +21,7 @@ from functools import partial
 import boto3
 from botocore.config import Config
 
-from lakesync.materialise.storage import LakeStore
+from lakesync.materialise.work_queue import LakeStore
 from lakesync_spark.common.arguments import catalogue_settings, parse_maintenance_arguments
 from lakesync_spark.common.report import say
 from lakesync_spark.common.session import start_session

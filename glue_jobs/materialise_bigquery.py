@@ -19,8 +19,8 @@ import boto3
 
 from lakesync.adapters.connect import bigquery_jobs, read_connection
 from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.delivery.large import large_places
-from lakesync.runtime import wiring, wiring_deliver
+from lakesync.delivery.deliverer import large_places
+from lakesync.runtime import deliver, wiring
 from lakesync.runtime.settings import DeliverSettings
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
 from lakesync_spark.bigquery.run import run
@@ -29,7 +29,7 @@ from lakesync_spark.common.session import start_session
 
 if TYPE_CHECKING:
     from lakesync.adapters.bigquery.jobs import Jobs
-    from lakesync.delivery.desk import Desk
+    from lakesync.delivery.table_context import Desk
 
 TAKING_S_MAX: Final = 3_600
 """How long a run begins writes. It ends by itself long before its job's time-out; another run is
@@ -69,7 +69,7 @@ class OpenDataset:
         # Google's federation signs for a region, which an executor is told by nobody.
         os.environ.setdefault("AWS_DEFAULT_REGION", self.region)
         client = boto3.client("secretsmanager", region_name=self.region)
-        connection = read_connection(wiring_deliver.secret_text(client, self.secret))
+        connection = read_connection(deliver.secret_text(client, self.secret))
         return bigquery_jobs(connection.url, connection.credentials)
 
 
@@ -103,8 +103,8 @@ def main() -> None:
         wiring.objects(settings, settings.lake_bucket),
         arguments.deltas_min,
     )
-    queue = wiring_deliver.LateQueue(settings, settings.deliver_queue_url)
-    deliverer = wiring_deliver.delivers(settings, table_delivery)
+    queue = deliver.LateQueue(settings, settings.deliver_queue_url)
+    deliverer = deliver.delivers(settings, table_delivery)
     report = run(spark, deliverer, places, queue, lambda: time.monotonic() < ends)
     print(report.as_json(), flush=True)  # noqa: T201 - the run's result
     if problem := report.problem():

@@ -15,9 +15,8 @@ import boto3
 from botocore.config import Config
 
 from lakesync.materialise.glue_views import GlueViews
-from lakesync.materialise.groups import GATEWAY_GROUPS
-from lakesync.materialise.kept_shares import KeptViews, Shares
-from lakesync.materialise.storage import LakeStore
+from lakesync.materialise.sharing import KeptViews, Shares
+from lakesync.materialise.work_queue import GATEWAY_GROUPS, LakeStore
 from lakesync_spark.common.arguments import catalogue_settings, parse_arguments, region_of
 from lakesync_spark.common.session import start_session
 from lakesync_spark.iceberg.run import run

@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.runtime import wiring_connectors
-from lakesync.runtime.settings import load
-from lakesync.runtime.settings_connectors import PollSettings
+from lakesync.runtime.settings import PollSettings, load
 from lakesync_spark.common.session import start_session
 from lakesync_spark.flows.arguments import parse_flow_arguments
 from lakesync_spark.flows.stretches import SparkStretches
 
 if TYPE_CHECKING:
-    from lakesync.connectors.routes import Route
-    from lakesync.connectors.stretch import Work
+    from lakesync.connectors.large_polls import Work
+    from lakesync.connectors.poll import Route
 
 TAKING_S_MAX: Final = 4 * 3_600
 """How long a run begins stretches. It ends by itself long before its job's time-out; another run is

@@ -21,7 +21,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/gateway",
     "layers/lakesync/python/lakesync/log",
     "layers/lakesync/python/lakesync/maintenance",
-    "layers/lakesync/python/lakesync/runtime/schedule.py",
+    "layers/lakesync/python/lakesync/runtime/tasks.py",
     "layers/lakesync/python/lakesync/runtime/tasks.py",
     "layers/lakesync/python/lakesync/runtime/wiring.py",
     "layers/lakesync/python/lakesync/wire",

@@ -20,7 +20,7 @@ from benchmarks.scale.partitions import Partitions
 from benchmarks.scale.services import TaskPool
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.runtime import observe, schedule, wiring
+from lakesync.runtime import observe, tasks, wiring
 from lakesync.runtime.settings import load
 from tests.simulation.scheduler import START_MS, Process, Scheduler
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S")
 TICKS_PER_MS: Final = 100
-_WITH_THREADS: Final = (futures, schedule)
+_WITH_THREADS: Final = (futures, tasks)
 """Where threads come from that are tasks here: of those modules that import it late, and early."""
 _STEPS_MAX: Final = 1_000_000_000
 _CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "model", "AWS_SECRET_ACCESS_KEY": "model"}

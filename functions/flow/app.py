@@ -3,6 +3,6 @@
 import time
 
 from lakesync.runtime import wiring, wiring_connectors
-from lakesync.runtime.settings_connectors import PollSettings
+from lakesync.runtime.settings import PollSettings
 
 handler = wiring_connectors.flow_handler(wiring.load(PollSettings), time.monotonic)

@@ -3,7 +3,7 @@
 import time
 
 from lakesync.runtime import wiring, wiring_connectors
-from lakesync.runtime.ingest import ingest_handler
-from lakesync.runtime.settings_connectors import PollSettings
+from lakesync.runtime.polls import ingest_handler
+from lakesync.runtime.settings import PollSettings
 
 handler = ingest_handler(wiring_connectors.polls(wiring.load(PollSettings)), time.monotonic)

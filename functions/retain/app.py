@@ -2,8 +2,8 @@
 
 import time
 
-from lakesync.runtime import wiring, wiring_retention
-from lakesync.runtime.retain_handler import retain_handler
-from lakesync.runtime.settings_retention import RetainSettings
+from lakesync.runtime import retention, wiring
+from lakesync.runtime.retention import retain_handler
+from lakesync.runtime.settings import RetainSettings
 
-handler = retain_handler(*wiring_retention.retention(wiring.load(RetainSettings)), time.monotonic)
+handler = retain_handler(*retention.retention(wiring.load(RetainSettings)), time.monotonic)

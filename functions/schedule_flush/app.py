@@ -3,8 +3,8 @@
 import time
 
 from lakesync.runtime import wiring
-from lakesync.runtime.schedule import schedule_handler
 from lakesync.runtime.settings import ScheduleFlushSettings
+from lakesync.runtime.tasks import schedule_handler
 
 settings = wiring.load(ScheduleFlushSettings)
 handler = schedule_handler(

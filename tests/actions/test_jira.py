@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.actions import Done, Run
-from lakesync.actions.definition import registration_from
-from lakesync.actions.handlers.jira import LOOKS_MAX, JiraActions, JiraActionSettings
-from lakesync.actions.params import check_params
+from lakesync.actions.engine import check_params
+from lakesync.actions.handlers.jira_actions import LOOKS_MAX, JiraActions, JiraActionSettings
 from lakesync.actions.port import NOT_DONE, UNKNOWN
+from lakesync.actions.registrations import registration_from
 from lakesync.connectors import Outside
-from lakesync.core.actions import Action, ActionPush
 from lakesync.core.clock import stamp
+from lakesync.core.messages import Action, ActionPush
 from lakesync.errors import (
     ActionFailed,
     ActionInvalid,

@@ -17,10 +17,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakesync.actions.definition import registration_from
 from lakesync.actions.engine import LEASE_MS
-from lakesync.buffer.memory_actions import MemoryRuns
-from lakesync.core.actions import Action, ActionOutcome, ActionPush
+from lakesync.actions.registrations import registration_from
+from lakesync.buffer.memory_stores import MemoryRuns
+from lakesync.core.messages import Action, ActionOutcome, ActionPush
 from lakesync.errors import (
     ActionFailed,
     AdapterUnreachable,

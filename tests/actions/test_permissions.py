@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.actions import registry
-from lakesync.actions.definition import registration_from
-from lakesync.actions.permission import Asker
+from lakesync.actions import service
+from lakesync.actions.registrations import Asker, registration_from
 from lakesync.adapters import entry_points
-from lakesync.core.actions import Action, ActionOutcome, ActionPush
+from lakesync.core.messages import Action, ActionOutcome, ActionPush
 from lakesync.errors import ValidationFailed
 from tests.support.acting import ADMINISTRATOR, Acting, use_memory_outside
 
@@ -201,7 +200,7 @@ def test_actions_of_a_broken_package_are_unavailable_and_others_run(
     [broken] = [each for each in stored.handlers(G) if each.name == "broken"]
     definition = broken.definition.replace(b'"memory"', b'"tool"')
     assert stored.add(G, "broken", definition, replace=True)
-    tool = EntryPoint("tool", "no_such:TOOL", registry.GROUP)
+    tool = EntryPoint("tool", "no_such:TOOL", service.GROUP)
 
     def there(*, group: str, name: str) -> Any:
         return [tool] if name == "tool" else known(group=group, name=name)

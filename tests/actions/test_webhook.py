@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.actions import Done, Run
-from lakesync.actions.definition import registration_from
 from lakesync.actions.handlers import webhook
 from lakesync.actions.handlers.webhook import ANSWER_BYTES_MAX, Webhook, WebhookSettings
 from lakesync.actions.port import NOT_DONE, UNKNOWN
-from lakesync.connectors.addresses import is_listed, target_of
-from lakesync.connectors.outside import Outside
+from lakesync.actions.registrations import registration_from
+from lakesync.connectors.http import is_listed, target_of
+from lakesync.connectors.port import Outside
 from lakesync.connectors.signatures import signed
 from lakesync.errors import (
     ActionFailed,

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.archiving import archive_table
 from lakesync.adapters.compositions import Lifecycle
 from lakesync.adapters.connect import history_archive
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.copying import archive_table
+from lakesync.adapters.database import PlacedDelta, Position, RowImages, TableBatch
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.adapters.postgres.objects import PostgresObjects
-from lakesync.adapters.row_images import RowImages
+from lakesync.adapters.postgres import PostgresObjects
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import Conflict, CursorExpired, ValidationFailed
 from lakesync.result import Err

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.lake.parquet import ParquetEncoder, batch_table, read_batch
-from lakesync.core.claims import parse_claim, staged_batch
-from lakesync.core.flushing import JSON
+from lakesync.core.config import JSON
+from lakesync.core.deliveries import parse_claim, staged_batch
 from lakesync.errors import UpgradeRequired, ValidationFailed
-from lakesync.maintenance.batches import Batch, batches
+from lakesync.maintenance.flush import Batch, batches
 from lakesync.ports import BatchRow
 from lakesync.wire.batch_json import decode_batch, encode_batch
 from tests.support.builders import at_ms, insert, update

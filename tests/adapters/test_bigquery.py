@@ -20,20 +20,18 @@ from google.cloud import bigquery as google
 
 from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
 from lakesync.adapters.bigquery.faults import translated
-from lakesync.adapters.bigquery.names import (
-    column_name,
-    column_type,
-    destination_name,
-    ledger_tables,
-    quoted,
-)
 from lakesync.adapters.bigquery.statements import (
     Move,
     batch_taken,
+    column_name,
+    column_type,
     columns_added,
+    destination_name,
     history_forgotten,
+    ledger_tables,
+    quoted,
 )
-from lakesync.adapters.sql.definition import Definition
+from lakesync.adapters.sql.table_definition import Definition
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import (
     AdapterFailed,

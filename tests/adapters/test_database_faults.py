@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.adapters import mysql as mysql_dialect
+from lakesync.adapters import postgres as postgres_dialect
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position
-from lakesync.adapters.mysql import dialect as mysql_dialect
-from lakesync.adapters.postgres import dialect as postgres_dialect
 from lakesync.errors import (
     AdapterQuotaExceeded,
     AdapterRefused,

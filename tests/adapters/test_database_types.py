@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.connect import read_connection
-from lakesync.adapters.database import DatabaseAdapter, Materialisable, SideBySide
+from lakesync.adapters.database import (
+    DatabaseAdapter,
+    DestinationDatabase,
+    Fillable,
+    Materialisable,
+    SideBySide,
+)
 from lakesync.adapters.database_types import GROUP, DatabasePlace, database_kinds
 from lakesync.adapters.lake.adapter import LakeAdapter
 from lakesync.adapters.lake.memory import MemoryAdapter
@@ -17,17 +23,15 @@ from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.mysql import MySql
 from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.adapters.postgres import Postgres
-from lakesync.adapters.row_images import DestinationDatabase, Fillable
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import Dialect
 from lakesync.core.config import GatewayConfig
-from lakesync.core.destinations import KINDS
-from lakesync.core.destinations_json import read_destination
-from lakesync.core.flows_json import read_flow
+from lakesync.core.destinations import KINDS, read_destination
+from lakesync.core.flows import read_flow
 from lakesync.errors import AdapterRefused, DestinationRefused, FlowRefused, ValidationFailed
 from lakesync.materialise.opening import opened_database
 from lakesync.result import Ok
-from lakesync.runtime.database_checks import with_questions
+from lakesync.runtime.invocations import with_questions
 from tests.delivery.test_delivery import some
 from tests.delivery.world import GATEWAY, World
 from tests.support.markdown import PYTHON_BLOCK

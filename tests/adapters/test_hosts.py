@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.actions.handlers.sql import PostgresActionSettings
-from lakesync.adapters.hosts import ANYWHERE, addresses_of, check_listed, first_answer
 from lakesync.adapters.mysql import MySql
+from lakesync.adapters.network import ANYWHERE, addresses_of, check_listed, first_answer
 from lakesync.adapters.postgres import Postgres
 from lakesync.connectors.registry import configured
-from lakesync.connectors.sql.types import MYSQL, POSTGRES
+from lakesync.connectors.sql.sql_types import MYSQL, POSTGRES
 from lakesync.errors import AdapterRefused, AdapterUnreachable, ValidationFailed
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def test_checked_address_is_the_one_connected_to(monkeypatch: pytest.MonkeyPatch
         raise AdapterUnreachable("no")
 
     monkeypatch.setattr("socket.getaddrinfo", resolve)
-    monkeypatch.setattr("lakesync.adapters.postgres.dialect.Timed.connect", connect)
+    monkeypatch.setattr("lakesync.adapters.postgres.Timed.connect", connect)
     with pytest.raises(AdapterUnreachable):
         Postgres("postgresql://u@db.example.com/d?hostaddr=127.0.0.1").connect()
     assert seen == [("db.example.com", PUBLIC, 5432)]

@@ -14,8 +14,8 @@ from moto import mock_aws
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.adapters.lake.sqs import SqsQueue
-from lakesync.core.claims import announcement
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.deliveries import announcement
 from lakesync.errors import AdapterFailed, NotFound, Retry
 from lakesync.ports import BatchRow
 from lakesync.runtime.tasks import close_request, flush_request, scheduled_request

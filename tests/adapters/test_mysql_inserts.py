@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysql.connections import Connection
 
-from lakesync.adapters.mysql.inserts import STATEMENT_BYTES_MAX, inserts
-from lakesync.adapters.sql.lists import lists
+from lakesync.adapters.mysql import STATEMENT_BYTES_MAX, inserts
+from lakesync.adapters.sql.dialect import lists
 from tests.support.destinations import SqlDestination, mariadb_dialect
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 import pytest
 
-from lakesync.adapters.mysql.faults import translated
+from lakesync.adapters.mysql import translated
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import AdapterFailed, AdapterRefused, AdapterUnreachable
 from lakesync.testing.batches import batch, schema

@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from lakesync.adapters import batches
+from lakesync.adapters import headed_database as heads_module
+from lakesync.adapters import objects as table_module
 from lakesync.adapters.connect import database_adapter, read_connection
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import Position, RowImages
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.s3_adapter import S3Adapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
-from lakesync.adapters.objects import heads as heads_module
-from lakesync.adapters.objects import table as table_module
-from lakesync.adapters.row_images import RowImages
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import (
     AdapterRefused,

@@ -14,10 +14,10 @@ import psycopg
 import pymysql
 import pytest
 
+from lakesync.adapters import mysql as mysql_dialect
+from lakesync.adapters import postgres as postgres_dialect_module
 from lakesync.adapters.mysql import MySql
-from lakesync.adapters.mysql import dialect as mysql_dialect
 from lakesync.adapters.postgres import Postgres
-from lakesync.adapters.postgres import dialect as postgres_dialect_module
 from lakesync.errors import AdapterRefused, AdapterTimedOut, AdapterUnreachable
 from tests.support.destinations import (
     SqlDestination,

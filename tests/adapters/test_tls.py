@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from lakesync.adapters.connect import database_adapter
-from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
+from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
+from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
 from lakesync.errors import AdapterRefused, ValidationFailed
 from tools.local_stack.databases import start_mariadb, start_postgres
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.ports import RowPut, StaleRead
 from tests.support.commits import Writer
 

@@ -1,4 +1,4 @@
-"""lakesync.buffer.heads: open lanes are listed beside their heads, and no commit is missed."""
+"""lakesync.buffer.dynamo: open lanes are listed beside their heads, and no commit is missed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE, lane_name
-from lakesync.log.final_log import read_all
 from lakesync.log.lanes import close_lanes
-from lakesync.log.read_barrier import ReadBarrier
+from lakesync.log.read import ReadBarrier, read_all
 from tests.support.commits import Writer
 from tests.support.modelled import LockedModel
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.final_log import FinalLog
+    from lakesync.log.read import FinalLog
     from lakesync.ports import Head
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.signing import CONTENT_TYPE, Credentials, RestSigner, Signer
+from lakesync.buffer.caller import CONTENT_TYPE, Credentials, RestSigner, Signer
 
 URLS = (
     "https://dynamodb.eu-west-1.amazonaws.com",

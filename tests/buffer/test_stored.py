@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lakesync.buffer import pack
-from lakesync.buffer.answers import entries_of, head_of
-from lakesync.buffer.transaction import transact
-from lakesync.compat import follower_state
-from lakesync.compat.follower_state import Follower, Position, Resend
+from lakesync.buffer import item_format
+from lakesync.buffer.requests import transact
+from lakesync.buffer.table_calls import entries_of, head_of
+from lakesync.compat import follower_progress
+from lakesync.compat.follower_progress import Follower, Position, Resend
 from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
 from lakesync.core.layout import (
@@ -27,12 +27,12 @@ from lakesync.core.layout import (
 )
 from lakesync.core.rules import Bucket, Claim, Filter, Omission, SyncRules
 from lakesync.core.schema import Column, TableSchema, check_delta
-from lakesync.core.stored import READS
+from lakesync.core.stored_formats import READS
 from lakesync.core.visibility import Viewer
 from lakesync.errors import UpgradeRequired
 from lakesync.ports import Commit, Head, LaneCommit, LogEntry
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.log_chunk import decode_chunk, deflate, encode_chunk, inflate
+from lakesync.wire.log_entries import decode_chunk, deflate, encode_chunk, inflate
 from tests.support.builders import insert
 from tests.support.repository import ROOT
 
@@ -77,7 +77,7 @@ def kept(name: str) -> bytes:
 
 
 def follower_of(data: bytes) -> Follower | None:
-    return follower_state.unpack(inflate(data))
+    return follower_progress.unpack(inflate(data))
 
 
 def body_of(data: bytes) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def later(body: dict[str, Any], **more: Any) -> dict[str, Any]:
 @pytest.mark.law("B14")
 def test_this_release_writes_the_kept_bytes() -> None:
     written = {
-        "configuration": pack.pack_config(CONFIG),
-        "mark": pack.pack_mark(MARK),
-        "follower": deflate(follower_state.pack(FOLLOWER)),
+        "configuration": item_format.pack_config(CONFIG),
+        "mark": item_format.pack_mark(MARK),
+        "follower": deflate(follower_progress.pack(FOLLOWER)),
         "log chunk": encode_chunk(ENTRIES),
         "lanes": deflate(LANES.to_text().encode()),
     }
@@ -106,8 +106,8 @@ def test_this_release_writes_the_kept_bytes() -> None:
 
 @pytest.mark.law("B14")
 def test_this_release_reads_the_kept_bytes() -> None:
-    assert pack.unpack_config(kept("configuration")) == CONFIG
-    assert pack.unpack_mark(kept("mark")) == MARK
+    assert item_format.unpack_config(kept("configuration")) == CONFIG
+    assert item_format.unpack_mark(kept("mark")) == MARK
     assert follower_of(kept("follower")) == FOLLOWER
     assert decode_chunk(kept("log chunk")) == ENTRIES
     assert lanes_from_text(inflate(kept("lanes")).decode()) == LANES
@@ -171,7 +171,7 @@ def test_fields_of_a_later_release_are_kept_in_a_changed_configuration() -> None
 @pytest.mark.law("B14")
 def test_marks_and_followers_of_a_later_release_are_read() -> None:
     longer = deflate(inflate(kept("mark")) + b"more")
-    assert pack.unpack_mark(longer) == MARK
+    assert item_format.unpack_mark(longer) == MARK
     added = deflate(json.dumps(later(body_of(kept("follower")))).encode())
     assert follower_of(added) == FOLLOWER
 
@@ -208,9 +208,9 @@ def test_unreadable_format_of_a_later_release_raises_upgrade_required() -> None:
     chunk.format = READS + 1
 
     for read, data in (
-        (pack.unpack_config, json.dumps(config).encode()),
+        (item_format.unpack_config, json.dumps(config).encode()),
         (follower_of, json.dumps(follower).encode()),
-        (pack.unpack_mark, mark),
+        (item_format.unpack_mark, mark),
         (decode_chunk, chunk.SerializeToString()),
     ):
         with pytest.raises(UpgradeRequired, match="later release"):

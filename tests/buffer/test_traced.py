@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.caller import DynamoCaller, Refusal
-from lakesync.buffer.traced import DAEMON, TRACE, TracedSend
+from lakesync.buffer.caller import DAEMON, TRACE, DynamoCaller, Refusal, TracedSend
 from lakesync.errors import Unavailable, Unreachable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.cli.commands import actions
+from lakesync.cli.commands import connectors
 from lakesync.errors import ActionFailed, AdapterUnreachable
 from tests.cli.test_declaring import gateway, run
 from tests.support.acting import use_memory_outside
@@ -24,7 +24,7 @@ __all__ = ["gateway"]  # the fixture
 @pytest.fixture
 def outside(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
     """What action handlers of the type ``memory`` reach."""
-    monkeypatch.setattr(actions, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(connectors, "_PAUSE_S", 0.0)
     return use_memory_outside(monkeypatch)
 
 

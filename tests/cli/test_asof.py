@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakesync.cli.asof import AtNumber, AtTime, Moment, as_of, chosen, pinned
 from lakesync.cli.faults import UsageFault
+from lakesync.cli.past import AtNumber, AtTime, Moment, as_of, chosen, pinned
 
 TODOS = [Moment(71, 1_000, 10), Moment(72, 2_000, 20), Moment(73, 3_000, 30)]
 NOTES = [Moment(81, 1_500, 15), Moment(82, 2_500, 25)]

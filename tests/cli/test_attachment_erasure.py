@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.cli.attachment_erasure import AttachmentErasure
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.cli.erasure import AttachmentErasure
 from lakesync.core.attachments import attachment
 from lakesync.core.delta import Op, make_delta
 from lakesync.gateway.attachments import object_key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.cli.commands import audit
+from lakesync.cli.commands import access
 from tests.cli.test_declaring import gateway, run
 from tests.support.local_gateway import GATEWAY
 
@@ -21,7 +21,7 @@ __all__ = ["gateway"]  # the fixture
 def test_audit_records_are_filtered_by_user_operation_and_time(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAGE_RECORDS", 2)
+    monkeypatch.setattr(access, "PAGE_RECORDS", 2)
     for name in ("p1", "p2", "p3"):
         run("access", "revoke", "client", name, "--client", "ann")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.cli.audited import listed
+from lakesync.cli.session import listed
 from lakesync.gateway.audit import stated
 from tests.support.command_lines import commands
 from tests.support.repository import ROOT, modules
@@ -69,18 +69,18 @@ BY_CREDENTIALS = {
 WITH_THE_RECORD = {"stack delete"}
 """They remove the record itself; CloudFormation and CloudTrail keep that they did."""
 WRITES = {
-    "cli/attachment_erasure.py": "gateways erase",
-    "cli/commands/checkpoint.py": "checkpoint build",
-    "cli/commands/quota.py": "quota set",
-    "cli/commands/replay.py": "replay",
-    "cli/erasure_steps.py": "gateways erase",
-    "cli/lake_erasure.py": "gateways erase",
-    "cli/lake_job.py": "lake maintain",
-    "cli/lake_removal.py": "gateways delete",
-    "cli/lake_repair.py": "lake repair",
-    "cli/protection.py": "restored",
-    "cli/set_aside.py": "replay",
-    "cli/stack_lake.py": "stack delete",
+    "cli/erasure.py": "gateways erase",
+    "cli/commands/gateways.py": "checkpoint build",
+    "cli/commands/gateways.py": "quota set",
+    "cli/commands/backlog.py": "replay",
+    "cli/commands/erase.py": "gateways erase",
+    "cli/erasure.py": "gateways erase",
+    "cli/lake_tables.py": "lake maintain",
+    "cli/removal.py": "gateways delete",
+    "cli/lake_tables.py": "lake repair",
+    "cli/doctor/storage.py": "restored",
+    "cli/lake_tables.py": "replay",
+    "cli/removal.py": "stack delete",
 }
 """Where the command line writes with AWS credentials, and for which command."""
 WRITING = (

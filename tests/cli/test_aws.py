@@ -1,7 +1,6 @@
 """The command line's clients of AWS."""
 
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import Connection
+from lakesync.cli.connection import Aws, Connection
 
 
 def test_aws_clients_are_cached_by_service_and_timeout() -> None:

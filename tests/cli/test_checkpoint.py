@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.buffer.audit import DynamoAudit
+from lakesync.buffer.admin_stores import DynamoAudit
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.app import app
-from lakesync.cli.aws import Aws
-from lakesync.cli.commands import checkpoint
-from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.cli.commands import gateways
+from lakesync.cli.connection import Aws
+from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.ports import ROW_PARTS, AuditQuery
 from tests.support.builders import insert
 from tests.support.checkpoints import GATEWAY, Kept
@@ -56,7 +56,7 @@ def emulator() -> Iterator[Emulator]:
 @pytest.fixture(autouse=True)
 def gateway_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the buffer of the tests, not in a table of the stack."""
-    monkeypatch.setattr(checkpoint, "must_exist_in_stack", lambda *_: None)
+    monkeypatch.setattr(gateways, "must_exist_in_stack", lambda *_: None)
 
 
 class Retain:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.commands.codegen import module_text
-from lakesync.client.storage.row_class import column_types
+from lakesync.cli.commands.tables import module_text
+from lakesync.client.storage.declared_columns import column_types
 from lakesync.testing.memory_gateway import MemoryGateway
 
 if TYPE_CHECKING:

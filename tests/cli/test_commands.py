@@ -11,10 +11,10 @@ import jwt
 import pytest
 from typer.testing import CliRunner, Result
 
-from lakesync.adapters.row_images import RowImages
-from lakesync.cli import output
+from lakesync.adapters.database import RowImages
+from lakesync.cli import input_output
 from lakesync.cli.app import app
-from lakesync.cli.output import Output
+from lakesync.cli.input_output import Output
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.testing.batches import batch
@@ -347,7 +347,7 @@ def test_output_without_a_terminal_is_neither_cut_nor_wrapped() -> None:
 def test_a_table_too_wide_for_a_terminal_is_shown_row_by_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "PLAIN_WIDTH", 60)
+    monkeypatch.setattr(input_output, "PLAIN_WIDTH", 60)
     names = [f"column_{number}" for number in range(20)]
     Output(json_lines=False).table(names, [range(20), range(20)])
     lines = capsys.readouterr().out.splitlines()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.cli.commands.status import sockets_of
+from lakesync.cli.commands.backlog import sockets_of
 from lakesync.cli.connection import Connection, Given, resolve
 from lakesync.cli.faults import UsageFault
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.connectors import SourceColumn, SourceTable, source_schema
+from lakesync.connectors import SourceColumn, SourceTable, polls
 from lakesync.errors import AdapterRefused
 from lakesync.result import Ok
 from tests.cli.test_declaring import gateway, run
@@ -153,7 +153,7 @@ def test_connectors_list_shows_changes_of_the_sources_schema(
         return Ok((SourceTable("items", tuple(columns), ("id",)),))
 
     monkeypatch.setattr(source, "columns", columns_now, raising=False)
-    monkeypatch.setattr(source_schema, "LOOK_MS", 0)
+    monkeypatch.setattr(polls, "LOOK_MS", 0)
     run("connectors", "add", shop)
     run("connectors", "run", "shop", "--follow")
     columns[1:] = [SourceColumn("value", "string"), SourceColumn("more", "date")]

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.cost import counts, model, prices
+from lakesync.cli.cost import bill as prices
+from lakesync.cli.cost import counts, model
 from lakesync.cli.cost.bill import bill
-from lakesync.cli.cost.description import AMOUNTS, CHOICES, Description, described
-from lakesync.cli.cost.floor import MONTH_H
+from lakesync.cli.cost.model import AMOUNTS, CHOICES, MONTH_H, Description, described
 from lakesync.cli.faults import USAGE
 from tests.support.price_table import COMMAND, README, price_table
 from tests.support.some import some

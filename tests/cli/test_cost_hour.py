@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.hour import RECORD
 from lakesync.cli.cost import counts, model
-from lakesync.cli.cost.description import described
+from lakesync.cli.cost.model import described
 
 HOUR: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
 COUNTED: dict[str, float] = HOUR["counts"]

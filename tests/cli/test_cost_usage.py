@@ -14,8 +14,8 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.aws import Aws
-from lakesync.cli.cost.prices import shipped
+from lakesync.cli.connection import Aws
+from lakesync.cli.cost.bill import shipped
 from lakesync.cli.cost.usage import CONNECTION_MINUTES
 from lakesync.cli.faults import USAGE
 from lakesync.client.transport.listener import RENEWED_S

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.parquet import read_batch
-from lakesync.core.archive import Archive
-from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
-from lakesync.delivery.deliver import Deliverer
+from lakesync.core.deliveries import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
+from lakesync.core.destinations import Archive
+from lakesync.delivery.deliverer import Deliverer
 from lakesync.ports import DeliveryState
 from tests.cli.test_declaring import fields_of, gateway, lines, run, write
 from tests.delivery.world import KeptDatabase

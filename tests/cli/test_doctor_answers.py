@@ -13,19 +13,24 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from lakesync.cli.doctor import checks
-from lakesync.cli.doctor.alarms import check_alarms
-from lakesync.cli.doctor.deployed import Deployed
-from lakesync.cli.doctor.diagnosis import EXIT_WELL, Verdict, exit_code, well
-from lakesync.cli.doctor.intrinsics import Names, Unresolved
+from lakesync.cli.doctor.deployment import (
+    RATES,
+    RESERVED,
+    check_alarms,
+    check_quotas,
+    check_service_quotas,
+)
+from lakesync.cli.doctor.diagnosis import EXIT_WELL, Deployed, Verdict, exit_code, well
 from lakesync.cli.doctor.permissions import (
     Denied,
+    Names,
+    Unresolved,
     check_permissions,
     needed,
     needs_of,
     permissions_state,
 )
-from lakesync.cli.doctor.quotas import RATES, RESERVED, check_quotas, check_service_quotas
-from lakesync.cli.doctor.schedules import check_schedules
+from lakesync.cli.doctor.progress import check_schedules
 from tests.infrastructure.stack import functions, statements, template
 from tests.support.stubbed_account import Account
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.cli.doctor import alarms, functions, gateway, lag, queues, quotas, schedules, storage
-from lakesync.cli.doctor import stack as stacks
+from lakesync.cli.doctor import deployment, progress, storage
+from lakesync.cli.doctor import deployment as stacks
 from lakesync.cli.doctor.diagnosis import (
     Diagnosis,
     Verdict,
@@ -21,7 +21,7 @@ from lakesync.cli.doctor.diagnosis import (
     well,
     wrong,
 )
-from lakesync.cli.protection import PROTECTION, RECOVERY, STREAM
+from lakesync.cli.doctor.storage import PROTECTION, RECOVERY, STREAM
 from tests.infrastructure.stack import template
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_a_missing_stack_output_is_named() -> None:
 def test_the_gateway_must_answer_health_and_refuse_requests_without_a_token(
     health: int, closed: int, count: int
 ) -> None:
-    assert len(faults(gateway.reached("https://x", health, closed))) == count
+    assert len(faults(deployment.reached("https://x", health, closed))) == count
 
 
 @given(off_s=st.floats(-3600, 3600), fraction=st.floats(0, 0.999), took_s=st.floats(0, 3))
@@ -125,7 +125,7 @@ def test_a_clock_is_blamed_only_beyond_what_dates_and_the_way_can_explain(
     written_s = 1_800_000_000 + fraction
     date_text = format_datetime(datetime.fromtimestamp(int(written_s), UTC), usegmt=True)
     asked_s = written_s + off_s - took_s / 2
-    diagnosis = gateway.clock(gateway.Heard(date_text, asked_s, asked_s + took_s))
+    diagnosis = deployment.clock(deployment.Heard(date_text, asked_s, asked_s + took_s))
 
     if abs(off_s) <= 5:
         assert diagnosis.verdict is Verdict.WELL
@@ -135,7 +135,7 @@ def test_a_clock_is_blamed_only_beyond_what_dates_and_the_way_can_explain(
 
 
 def test_an_answer_without_a_date_leaves_the_clock_unchecked() -> None:
-    assert gateway.clock(gateway.Heard("", 0, 0)).verdict is Verdict.UNCHECKED
+    assert deployment.clock(deployment.Heard("", 0, 0)).verdict is Verdict.UNCHECKED
 
 
 # --- functions ------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_an_answer_without_a_date_leaves_the_clock_unchecked() -> None:
 LAYER = "arn:aws:lambda:eu-west-1:1:layer:LakesyncLayer:7"
 
 
-def function(name: str = "PushFunction", **more: Any) -> functions.Function:
+def function(name: str = "PushFunction", **more: Any) -> deployment.Function:
     config = {
         "FunctionName": f"prod-{name}",
         "Runtime": "python3.13",
@@ -152,11 +152,11 @@ def function(name: str = "PushFunction", **more: Any) -> functions.Function:
         "CodeSha256": "new",
         "Layers": [{"Arn": LAYER}],
     } | more.pop("config", {})
-    return functions.Function(name, config, **more)
+    return deployment.Function(name, config, **more)
 
 
-def state(*every: functions.Function, layers: tuple[str, ...] = (LAYER,)) -> list[str]:
-    return faults(functions.functions_state(every, layers, TODAY))
+def state(*every: deployment.Function, layers: tuple[str, ...] = (LAYER,)) -> list[str]:
+    return faults(deployment.functions_state(every, layers, TODAY))
 
 
 def alias(**more: Any) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def test_functions_with_the_layer_of_one_release_have_no_faults() -> None:
         (function(config={"Runtime": "python3.9"}), "PushFunction runs on python3.9"),
     ],
 )
-def test_a_function_that_is_not_at_work_is_named(one: functions.Function, finding: str) -> None:
+def test_a_function_that_is_not_at_work_is_named(one: deployment.Function, finding: str) -> None:
     assert state(one) == [finding]
 
 
@@ -211,26 +211,30 @@ def test_a_function_with_the_layer_of_another_release_is_reported() -> None:
 
 
 def test_a_runtime_is_reported_90_days_before_its_end_of_support() -> None:
-    ends = functions.RUNTIME_ENDS["python3.13"]
+    ends = deployment.RUNTIME_ENDS["python3.13"]
     for days, count in ((91, 0), (90, 1), (-1, 1)):
-        every = functions.functions_state([function()], [LAYER], ends - timedelta(days=days))
+        every = deployment.functions_state([function()], [LAYER], ends - timedelta(days=days))
         assert len(faults(every)) == count
 
 
 def test_the_end_of_support_of_every_template_runtime_is_known() -> None:
     runtimes = template()["Parameters"]["PythonRuntime"]["AllowedValues"]
-    assert set(functions.RUNTIME_ENDS) == set(runtimes)
+    assert set(deployment.RUNTIME_ENDS) == set(runtimes)
 
 
 # --- quotas, alarms, schedules --------------------------------------------------------------------
 
 
 def test_a_quota_below_its_need_is_a_fault_and_an_unknown_one_unchecked() -> None:
-    needs = quotas.needs(500, 0)
+    needs = deployment.needs(500, 0)
     assert needs["lambda"] < 1_000
     assert needs["dynamodb"] < 40_000
-    diagnoses = quotas.quotas_state(
-        [quotas.Quota("a", 10, 157), quotas.Quota("b", None, 5), quotas.Quota("c", 157, 157)]
+    diagnoses = deployment.quotas_state(
+        [
+            deployment.Quota("a", 10, 157),
+            deployment.Quota("b", None, 5),
+            deployment.Quota("c", 157, 157),
+        ]
     )
     assert [one.verdict for one in diagnoses] == [Verdict.WRONG, Verdict.UNCHECKED, Verdict.WELL]
 
@@ -241,7 +245,7 @@ def alarm(name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_existing_silent_alarms_are_no_faults() -> None:
-    assert faults(alarms.alarms_state(["a", "b"], [alarm("a"), alarm("b")])) == []
+    assert faults(deployment.alarms_state(["a", "b"], [alarm("a"), alarm("b")])) == []
 
 
 def test_a_missing_ringing_or_unconnected_alarm_is_reported() -> None:
@@ -250,7 +254,7 @@ def test_a_missing_ringing_or_unconnected_alarm_is_reported() -> None:
         alarm("mute", ActionsEnabled=False),
         alarm("alone", AlarmActions=[]),
     ]
-    assert faults(alarms.alarms_state(["gone", "rings", "mute", "alone"], every)) == [
+    assert faults(deployment.alarms_state(["gone", "rings", "mute", "alone"], every)) == [
         "the alarm gone is gone",
         "the alarm alone notifies nobody",
         "the alarm mute notifies nobody",
@@ -261,29 +265,29 @@ def test_a_missing_ringing_or_unconnected_alarm_is_reported() -> None:
 @pytest.mark.parametrize(
     ("topic", "finding"),
     [
-        (alarms.Topic("t", 1, 0, "a key of ours"), None),
-        (alarms.Topic("t", 0, 1), "nobody has confirmed a subscription to t"),
-        (alarms.Topic("t", 0, 0), "nobody has subscribed to t: alarms ring unheard"),
+        (deployment.Topic("t", 1, 0, "a key of ours"), None),
+        (deployment.Topic("t", 0, 1), "nobody has confirmed a subscription to t"),
+        (deployment.Topic("t", 0, 0), "nobody has subscribed to t: alarms ring unheard"),
         (
-            alarms.Topic("t", 1, 0, "alias/aws/sns"),
+            deployment.Topic("t", 1, 0, "alias/aws/sns"),
             "CloudWatch may not publish to t: it is encrypted with alias/aws/sns",
         ),
     ],
 )
 def test_an_alarm_topic_needs_a_confirmed_subscriber(
-    topic: alarms.Topic, finding: str | None
+    topic: deployment.Topic, finding: str | None
 ) -> None:
-    assert faults(alarms.listeners([topic])) == ([finding] if finding else [])
+    assert faults(deployment.listeners([topic])) == ([finding] if finding else [])
 
 
 def test_alarms_without_any_topic_are_reported() -> None:
-    assert faults(alarms.listeners([])) == ["no alarm notifies a topic"]
+    assert faults(deployment.listeners([])) == ["no alarm notifies a topic"]
 
 
-def schedule(**more: Any) -> schedules.Schedule:
+def schedule(**more: Any) -> progress.Schedule:
     usual: dict[str, Any] = {"name": "s", "state": "ENABLED", "age_s": 1e6}
     usual["expression"] = "rate(15 minutes)"
-    return schedules.Schedule(**(usual | {"ran": True} | more))
+    return progress.Schedule(**(usual | {"ran": True} | more))
 
 
 @pytest.mark.parametrize(
@@ -300,15 +304,15 @@ def schedule(**more: Any) -> schedules.Schedule:
     ],
 )
 def test_a_schedule_is_judged_by_its_state_and_last_run(
-    one: schedules.Schedule, verdict: Verdict
+    one: progress.Schedule, verdict: Verdict
 ) -> None:
-    assert schedules.schedule_state(one).verdict is verdict
+    assert progress.schedule_state(one).verdict is verdict
 
 
 def test_the_window_of_a_schedule_is_two_intervals_and_10_minutes() -> None:
-    assert schedules.window("rate(15 minutes)") == 2 * 900 + 600
-    assert schedules.window("rate(1 hour)") == 2 * 3600 + 600
-    assert schedules.window("at(2026-11-23T00:00:00)") is None
+    assert progress.window("rate(15 minutes)") == 2 * 900 + 600
+    assert progress.window("rate(1 hour)") == 2 * 3600 + 600
+    assert progress.window("at(2026-11-23T00:00:00)") is None
 
 
 # --- lag and queues -------------------------------------------------------------------------------
@@ -316,24 +320,24 @@ def test_the_window_of_a_schedule_is_two_intervals_and_10_minutes() -> None:
 
 def test_gateways_not_flushed_in_time_are_named() -> None:
     ages = {f"g{n}": 10.0 for n in range(3)} | {"late": 7_200.0}
-    [finding] = faults(lag.buffer_lag(ages, 1_800, more=False))
+    [finding] = faults(progress.buffer_lag(ages, 1_800, more=False))
     assert finding == "1 gateway not flushed in time, the oldest edit for 2 h: late"
-    assert faults(lag.buffer_lag({"g": 1_800.0}, 1_800, more=False)) == []
-    assert faults(lag.buffer_lag({}, 1_800, more=False)) == []
+    assert faults(progress.buffer_lag({"g": 1_800.0}, 1_800, more=False)) == []
+    assert faults(progress.buffer_lag({}, 1_800, more=False)) == []
 
 
 def test_gateways_beyond_the_checked_ones_are_reported_as_unchecked() -> None:
-    diagnoses = lag.buffer_lag({"g": 0.0}, 1_800, more=True)
+    diagnoses = progress.buffer_lag({"g": 0.0}, 1_800, more=True)
     assert exit_code(diagnoses) == 2
     assert diagnoses[-1].what == "more than 1 gateway with edits to flush: not all looked at"
 
 
 def test_the_lake_is_behind_when_a_claim_waits_too_long() -> None:
-    fresh = lag.Waiting(3, 60, 0)
-    assert faults(lag.lake_lag(fresh, 9_000, ["RUNNING", "SUCCEEDED"])) == []
-    assert faults(lag.lake_lag(fresh, 9_000, [])) == []
-    late = lag.Waiting(5_000, 86_400, 2, more=True)
-    assert faults(lag.lake_lag(late, 9_000, ["RUNNING", "TIMEOUT", "SUCCEEDED"])) == [
+    fresh = progress.Waiting(3, 60, 0)
+    assert faults(progress.lake_lag(fresh, 9_000, ["RUNNING", "SUCCEEDED"])) == []
+    assert faults(progress.lake_lag(fresh, 9_000, [])) == []
+    late = progress.Waiting(5_000, 86_400, 2, more=True)
+    assert faults(progress.lake_lag(late, 9_000, ["RUNNING", "TIMEOUT", "SUCCEEDED"])) == [
         "5,000 batches or more waiting for the lake, one for 24 h",
         "2 batches could not be applied to the lake, and were set aside",
         "the latest run of the Glue job ended as TIMEOUT",
@@ -341,12 +345,12 @@ def test_the_lake_is_behind_when_a_claim_waits_too_long() -> None:
 
 
 def test_dead_letters_and_old_messages_are_reported() -> None:
-    assert faults(queues.queue_state(queues.Queue("flush", 40, 0, 3_600))) == []
-    assert faults(queues.queue_state(queues.Queue("flush", 1, 2, 3_601))) == [
+    assert faults(progress.queue_state(progress.Queue("flush", 40, 0, 3_600))) == []
+    assert faults(progress.queue_state(progress.Queue("flush", 1, 2, 3_601))) == [
         "flush: 2 messages given up",
         "flush: 1 message waiting, the oldest for 60 min",
     ]
-    assert faults(queues.queue_state(queues.Queue("announce", 1, 0, 21_600))) == []
+    assert faults(progress.queue_state(progress.Queue("announce", 1, 0, 21_600))) == []
 
 
 # --- restore readiness ----------------------------------------------------------------------------

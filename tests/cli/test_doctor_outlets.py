@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer import connectors as connectors_module
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.cli.doctor.outlets import (
+from lakesync.buffer import admin_stores as connectors_module
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.cli.doctor.progress import (
     Outlet,
     Source,
     check_connectors,
@@ -20,10 +20,10 @@ from lakesync.cli.doctor.outlets import (
     destinations_state,
     source_of,
 )
-from lakesync.connectors.definition import Definition
+from lakesync.connectors.registry import Definition
 from lakesync.connectors.state import Fault, PollState
 from lakesync.core.clock import stamp
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from tests.support.builders import insert, push
 from tests.support.gateways import pusher
 from tests.support.lake import Messages, Objects

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.cli import audited, lake_erasure
+from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.cli import erasure, session
 from lakesync.cli.commands import erase, gateways
 from lakesync.connectors import Storage
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.core.erasure_claims import is_erasure, read_erasure
+from lakesync.connectors.state import DeadLetters
+from lakesync.core.deliveries import is_erasure, read_erasure
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.audit import Audit, Who
 from lakesync.ports import AuditQuery
@@ -71,7 +71,7 @@ def slept(
     monkeypatch.setattr(erase, "now_ms", now_ms)
     recording = Audit(gateway.audit, wall_clock=now_ms, token=lambda: uuid4().hex)
     monkeypatch.setattr(
-        audited, "audit_of", lambda _: (recording, Who("arn:aws:iam::1:ann", "iam"))
+        session, "audit_of", lambda _: (recording, Who("arn:aws:iam::1:ann", "iam"))
     )
     for module in (erase, gateways):
         monkeypatch.setattr(module, "stores", lambda _: (gateway.buffer, gateway.objects))
@@ -214,7 +214,7 @@ class Job:
 def job(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job(gateway)
     in_folder(Path("lake").absolute(), gateway, monkeypatch)  # nothing is in it
-    monkeypatch.setattr(lake_erasure, "run_job", made)
+    monkeypatch.setattr(erasure, "run_job", made)
     return made
 
 
@@ -252,4 +252,4 @@ def test_erase_reports_copies_left_in_the_lake_with_reason_and_time(
 def test_erasure_from_the_lake_remarks_that_the_table_does_not_exist() -> None:
     nothing = {"tables": [], "versionsRemoved": 0, "versionsLeft": 0, "againMs": 0}
 
-    assert "no table of that name" in list(lake_erasure.remarks(nothing))[1]
+    assert "no table of that name" in list(erasure.remarks(nothing))[1]

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from lakesync.cli import faults
 from lakesync.cli.app import app
-from lakesync.cli.aws import Aws
+from lakesync.cli.connection import Aws
 from lakesync.ports import Revocation
 from tests.support.command_lines import LINES, Line, commands, reaching, write_files
 from tests.support.local_gateway import GATEWAY
@@ -201,7 +201,7 @@ def on_aws(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Line]:
     """The commands that use AWS credentials, with a stack whose outputs are known."""
     monkeypatch.setattr(Aws, "outputs", _Outputs(LakeCatalogue="", Stage="prod"))
     monkeypatch.setattr(Aws, "stack_id", "arn:aws:cloudformation:us-east-1:0:stack/s/1")
-    monkeypatch.setattr("lakesync.buffer.calls.TableCalls.pause", lambda *_: None)
+    monkeypatch.setattr("lakesync.buffer.table_calls.TableCalls.pause", lambda *_: None)
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     for name, value in {
         "AWS_REGION": "us-east-1",

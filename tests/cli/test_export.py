@@ -10,9 +10,9 @@ import pytest
 
 from lakesync.cli import export as export_module
 from lakesync.cli.commands import gateways
-from lakesync.cli.existence import must_exist
 from lakesync.cli.export import MANIFEST, WholeGateway, export
 from lakesync.cli.faults import UsageFault
+from lakesync.cli.session import must_exist
 from lakesync.client import Client
 from lakesync.errors import Forbidden, GatewayDeleted, Unavailable
 from tests.cli.test_declaring import gateway, run

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.cli.commands import gateways
-from lakesync.cli.row_copies import copies
+from lakesync.cli.erasure import copies
 from lakesync.connectors import Storage
-from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.state import DeadLetters
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.errors import ValidationFailed
-from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
+from lakesync.maintenance.checkpoint_upkeep import KEEP_MS, Keeper
 from lakesync.maintenance.flush import Flusher
 from tests.cli.test_declaring import gateway, run
 from tests.support.builders import at_ms, delete, insert, update

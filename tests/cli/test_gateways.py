@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.maintenance.deletion import QUIET_MS
+from lakesync.maintenance.erasure import QUIET_MS
 from tests.cli.test_declaring import gateway, run
 from tests.support.local_gateway import GATEWAY
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.cli.cells import LOST, WON, cells
 from lakesync.cli.changes import LakeChanges, read_tail
+from lakesync.cli.past import LOST, WON, cells
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import as_read, fold, view
 from tests.cli.test_declaring import gateway, lines, run

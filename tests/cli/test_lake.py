@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from lakesync.cli.asof import Moment
 from lakesync.cli.lake import history, written_columns, written_names
+from lakesync.cli.past import Moment
 
 
 def test_lake_columns_map_back_to_their_names_on_the_wire() -> None:

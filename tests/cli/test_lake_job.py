@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.cli import lake_job
-from lakesync.cli.lake_erasure import erase_from_lake
+from lakesync.cli import lake_tables
+from lakesync.cli.erasure import erase_from_lake
 from lakesync.errors import Unavailable
 from tests.support.lake import Objects
 
@@ -53,7 +53,7 @@ class Stack:
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(lake_job, "_POLL_S", 0.001)
+        patch.setattr(lake_tables, "_POLL_S", 0.001)
         yield
 
 
@@ -75,7 +75,7 @@ def test_two_erasures_of_the_same_rows_use_separate_requests() -> None:
 def test_a_job_run_waits_while_the_concurrency_limit_is_reached() -> None:
     stack: Any = Stack(busy=3)
 
-    assert lake_job.run_job(stack, "g", 60) == {"tables": []}
+    assert lake_tables.run_job(stack, "g", 60) == {"tables": []}
     assert len(stack.started) == 1
 
 
@@ -83,4 +83,4 @@ def test_waiting_for_a_job_run_ends_at_the_timeout() -> None:
     stack: Any = Stack(busy=1_000_000)
 
     with pytest.raises(Unavailable, match="as many runs of MaintainJobName"):
-        lake_job.run_job(stack, "g", 0.01)
+        lake_tables.run_job(stack, "g", 0.01)

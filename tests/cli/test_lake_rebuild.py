@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.cli import lake_job
-from lakesync.cli.commands import lake_rebuild
+from lakesync.cli import lake_tables
+from lakesync.cli.commands import lake
 from tests.cli.test_lake_job import Stack
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def test_a_rebuild_starts_the_job_and_is_audited_unless_dry(
         recorded.append((operation, target))
         yield
 
-    monkeypatch.setattr(lake_rebuild, "audited", audited)
-    monkeypatch.setattr(lake_job, "_POLL_S", 0.001)
-    lake_rebuild.rebuild_in_lake(stack, "todos", 1, dry_run=dry_run)
+    monkeypatch.setattr(lake, "audited", audited)
+    monkeypatch.setattr(lake_tables, "_POLL_S", 0.001)
+    lake.rebuild_in_lake(stack, "todos", 1, dry_run=dry_run)
 
     [given] = stack.started
     assert (given["--only"], given["--rebuild"]) == ("g/todos", "dry" if dry_run else "yes")
@@ -72,4 +72,4 @@ def test_a_rebuild_starts_the_job_and_is_audited_unless_dry(
 def test_the_rebuild_report_states_what_was_wrong_and_what_was_done(
     fields: dict[str, Any], said: list[str], *, dry_run: bool
 ) -> None:
-    assert list(lake_rebuild.report_lines(WELL | fields, dry_run=dry_run)) == said
+    assert list(lake.report_lines(WELL | fields, dry_run=dry_run)) == said

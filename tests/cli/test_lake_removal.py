@@ -10,16 +10,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
-from lakesync.cli.catalogue import glue_views
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.lake import Lake
-from lakesync.cli.lake_removal import remove_from_lake
+from lakesync.cli.lake import Lake, glue_views
+from lakesync.cli.removal import remove_from_lake
 from lakesync.core.names import lake_database
-from lakesync.maintenance.deletion import OBJECT_KINDS
-from lakesync.materialise.catalogue import LakeCatalogue
-from lakesync.materialise.columns import LakeColumn
+from lakesync.maintenance.erasure import OBJECT_KINDS
 from lakesync.materialise.glue_views import GlueViews
-from lakesync.materialise.shape import STATE_TABLE
+from lakesync.materialise.lake_catalogue import LakeCatalogue
+from lakesync.materialise.lake_schema import STATE_TABLE, LakeColumn
 from lakesync.materialise.views import ViewedTable
 from tools.local_stack.aws_emulator import start_emulator
 from tools.local_stack.iceberg_rest import start_iceberg_rest
@@ -34,7 +32,7 @@ NOTHING = {"lake tables": 0, "object versions": 0}
 
 
 class Emulated:
-    """`lakesync.cli.aws.Aws` of an emulator."""
+    """`lakesync.cli.connection.Aws` of an emulator."""
 
     stack_id = "arn:stack"
 

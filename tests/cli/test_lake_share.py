@@ -15,18 +15,17 @@ from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
 from lakesync.analysis import open_shared
-from lakesync.buffer.audit import DynamoAudit
+from lakesync.buffer.admin_stores import DynamoAudit
 from lakesync.buffer.caller import DynamoCaller
-from lakesync.cli import lake_shares
+from lakesync.cli import shared_lake as lake_shares
 from lakesync.cli.app import app
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import Given, resolve
-from lakesync.cli.lake_removal import remove_from_lake
+from lakesync.cli.connection import Aws, Given, resolve
+from lakesync.cli.removal import remove_from_lake
 from lakesync.cli.shared_lake import shared_lake
 from lakesync.materialise.glue_views import read_document
 from lakesync.materialise.sharing import share_key
 from lakesync.ports import AuditQuery
-from lakesync.ports.audit import STACK as STACK_WIDE
+from lakesync.ports.access import STACK as STACK_WIDE
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ def test_a_share_with_a_taken_or_bad_name_or_too_long_a_query_is_refused(
     later = run("lake", "share", "planes", "--as", "planes")
     assert "no gateway has it in the lake yet" in later.stdout
     assert "planes is no longer shared" in run("lake", "unshare", "planes").stdout
-    monkeypatch.setattr("lakesync.materialise.shared_views.QUERY_BYTES_MAX", 400)
+    monkeypatch.setattr("lakesync.materialise.sharing.QUERY_BYTES_MAX", 400)
     refused = run("lake", "share", "flights", "--as", "many")
     assert "over 3 gateways of 2 columns takes" in refused.stderr
     assert "name fewer by --gateways" in refused.stderr

@@ -8,18 +8,16 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from lakesync.cli.changes import RowDiff
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.own_database import own_database
-from lakesync.cli.row_filter import matching
-from lakesync.cli.rows_past import RowDiff
-from lakesync.cli.sql_query import run
+from lakesync.cli.sql_query import matching, own_database, run
 from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakesync.cli.asof import AsOf
-    from lakesync.cli.pushdown import Needed
+    from lakesync.cli.lake import Needed
+    from lakesync.cli.past import AsOf
 
 _REFUSED = r"the query was refused|there is no table"
 DUCKDBS_OWN = ("duckdb_tables", "pg_class", "pragma_database_list", "tables", "columns")

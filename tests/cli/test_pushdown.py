@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import parser
 
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.pushdown import Comparison as Pushed
-from lakesync.cli.pushdown import as_expression, comparisons_in, needed
-from lakesync.cli.rows_file import check_format, write_rows
+from lakesync.cli.input_output import check_format, write_rows
+from lakesync.cli.lake import Comparison as Pushed
+from lakesync.cli.lake import as_expression, comparisons_in, needed
 
 if TYPE_CHECKING:
     from pathlib import Path

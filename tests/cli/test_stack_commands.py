@@ -18,14 +18,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
-from lakesync.buffer.access import DynamoAccess
-from lakesync.buffer.audit import DynamoAudit
+from lakesync.buffer.admin_stores import DynamoAudit
+from lakesync.buffer.admission import DynamoAccess
 from lakesync.buffer.caller import DynamoCaller
-from lakesync.cli import lake_job
+from lakesync.cli import lake_tables as lake_job
 from lakesync.cli.app import app
-from lakesync.cli.audited import listed
 from lakesync.cli.commands import gateways
 from lakesync.cli.lake import Lake
+from lakesync.cli.session import listed
 from lakesync.core.config import GatewayConfig
 from lakesync.core.epoch import new_epoch
 from lakesync.core.gateway_secret import gateway_secret
@@ -33,7 +33,7 @@ from lakesync.core.names import lake_columns, lake_tables
 from lakesync.errors import Unavailable
 from lakesync.materialise.glue_views import read_document
 from lakesync.ports import AuditQuery, Revocation
-from lakesync.ports.audit import STACK as STACK_WIDE
+from lakesync.ports.access import STACK as STACK_WIDE
 from tests.support.command_lines import LINES
 from tests.support.commits import Writer
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack

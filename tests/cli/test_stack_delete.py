@@ -11,9 +11,9 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
-from lakesync.cli import stack_removal
+from lakesync.cli import removal
 from lakesync.cli.app import app
-from lakesync.materialise.shape import STACK
+from lakesync.materialise.lake_schema import STACK
 from tests.support.emulated_stack import PLAIN_TABLE
 from tools.local_stack.aws_emulator import start_emulator
 
@@ -85,7 +85,7 @@ class Account:
         for _ in range(2):
             s3.put_object(Bucket=f"{name}-lake", Key="staging/a", Body=b"1")
         s3.delete_object(Bucket=f"{name}-lake", Key="staging/a")
-        for kind in stack_removal.SECRET_KINDS:
+        for kind in removal.SECRET_KINDS:
             secret = f"{name}/{kind}/acme/shop"
             self.client("secretsmanager").create_secret(Name=secret, SecretString="x")
         database = f"{PREFIX}_{name.replace('-', '_')}"
@@ -137,7 +137,7 @@ def account(
     assert empty_folder.is_dir()
     for name, value in emulator.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stack_removal, "_POLL_S", 0)
+    monkeypatch.setattr(removal, "_POLL_S", 0)
     return everyones
 
 
@@ -225,11 +225,9 @@ def test_deletion_of_a_stack_with_termination_protection_is_refused_with_advice(
     name = "ended"
     account.use(name, account.deploy(name))
     everything = account.left(name)
-    ordinary = stack_removal.StackRemoval._described
+    ordinary = removal.StackRemoval._described
     protected = {"EnableTerminationProtection": True}
-    monkeypatch.setattr(
-        stack_removal.StackRemoval, "_described", lambda self: ordinary(self) | protected
-    )
+    monkeypatch.setattr(removal.StackRemoval, "_described", lambda self: ordinary(self) | protected)
     refused = account.run(name, "--yes", name)
     assert refused.exit_code == 1
     assert "--no-enable-termination-protection" in refused.stderr
@@ -241,12 +239,12 @@ def test_a_rolled_back_first_deployment_may_be_deleted_on_any_stage(
 ) -> None:
     """It takes no other deployment, so that nothing could lift its protection; it has no data."""
     account.deploy("half", "prod")
-    ordinary = stack_removal.StackRemoval._described
+    ordinary = removal.StackRemoval._described
 
     def rolled_back(self: Any) -> dict[str, Any]:
         return ordinary(self) | {"StackStatus": "ROLLBACK_COMPLETE"}
 
-    monkeypatch.setattr(stack_removal.StackRemoval, "_described", rolled_back)
+    monkeypatch.setattr(removal.StackRemoval, "_described", rolled_back)
     shown = account.run("half")
     assert (shown.exit_code, "bucket half-lake" in shown.stdout) == (0, True)
     monkeypatch.undo()
@@ -268,7 +266,7 @@ def test_a_bucket_written_to_during_deletion_is_emptied_again(
     name = "busy"
     account.use(name, account.deploy(name))
     failures = iter([[("AWS::S3::Bucket", "Bucket (not empty)")]])
-    ordinary = stack_removal.StackRemoval._delete_stack
+    ordinary = removal.StackRemoval._delete_stack
 
     def once_refused(self: Any) -> list[tuple[str, str]]:
         for failure in failures:
@@ -278,7 +276,7 @@ def test_a_bucket_written_to_during_deletion_is_emptied_again(
         assert not listed.get("Versions"), "emptied again"
         return ordinary(self)
 
-    monkeypatch.setattr(stack_removal.StackRemoval, "_delete_stack", once_refused)
+    monkeypatch.setattr(removal.StackRemoval, "_delete_stack", once_refused)
     assert account.run(name, "--yes", name).exit_code == 0
     with pytest.raises(ClientError):
         account.client("cloudformation").describe_stacks(StackName=name)
@@ -289,7 +287,7 @@ def test_resources_that_cloudformation_cannot_delete_are_named(
 ) -> None:
     account.deploy("stuck")
     failure = [("AWS::Lambda::Function", "PushFunction (its network interfaces are in use)")]
-    monkeypatch.setattr(stack_removal.StackRemoval, "_delete_stack", lambda _self: failure)
+    monkeypatch.setattr(removal.StackRemoval, "_delete_stack", lambda _self: failure)
     stuck = account.run("stuck", "--yes", "stuck")
     assert stuck.exit_code == 3
     assert "PushFunction (its network interfaces are in use)" in stuck.stderr

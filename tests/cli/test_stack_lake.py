@@ -9,10 +9,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.cli import stack_lake
-from lakesync.cli.stack_lake import LakeTables
-from lakesync.materialise.catalogue import LakeCatalogue
-from lakesync.materialise.shape import STACK
+from lakesync.cli import removal
+from lakesync.cli.removal import LakeTables
+from lakesync.materialise.lake_catalogue import LakeCatalogue
+from lakesync.materialise.lake_schema import STACK
 
 ID = "arn:aws:cloudformation:us-east-1:123456789012:stack/trial/1a2b3c4d"
 OWN = {STACK: ID}
@@ -86,8 +86,8 @@ PLACES = {
 def lake(
     monkeypatch: pytest.MonkeyPatch, kind: str, catalogue: Catalogue, prefix: str = "lakesync_1a2b"
 ) -> LakeTables:
-    monkeypatch.setattr(stack_lake, "described", lambda _: PLACES[kind])
-    monkeypatch.setattr(stack_lake, "open_catalogue", lambda _: catalogue)
+    monkeypatch.setattr(removal, "described", lambda _: PLACES[kind])
+    monkeypatch.setattr(removal, "open_catalogue", lambda _: catalogue)
     return LakeTables(cast("Any", Stack(prefix)), [])
 
 

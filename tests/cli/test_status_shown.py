@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.cli.commands.status import _show
-from lakesync.cli.output import Output
+from lakesync.cli.commands.backlog import _show
+from lakesync.cli.input_output import Output
 
 if TYPE_CHECKING:
     import pytest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.core.declaring import admitting
+from lakesync.core.declared_names import admitting
 from lakesync.log.declare import Declare
 from tests.cli.test_declaring import gateway, run
 from tests.support.builders import insert

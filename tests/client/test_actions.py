@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import ActionStatus, Client, ClientStatus, Fault, MemoryTransport, SyncLoop
-from lakesync.client.actions import queue as queue_module
-from lakesync.client.actions.queue import RETRY_MS_MAX, RETRY_MS_MIN, SENT_AGAIN_MS_MAX
+from lakesync.client.storage import action_queue as queue_module
+from lakesync.client.storage.action_queue import RETRY_MS_MAX, RETRY_MS_MIN, SENT_AGAIN_MS_MAX
 from lakesync.client.storage.device_clock import system_clock
 from lakesync.errors import (
     ActionFailed,
@@ -30,7 +30,7 @@ from tests.client.support.world import World, check_sound, reopened
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from lakesync.core.actions import ActionPush
+    from lakesync.core.messages import ActionPush
 
 SOON_S = PATIENCE_S
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.client import Client, Fault
-from lakesync.client.actions.queue import RETRY_MS_MAX
+from lakesync.client.storage.action_queue import RETRY_MS_MAX
 from lakesync.errors import ActionFailed, SchemaMismatch, Unavailable
 from tests.client.support.acting import Shop
 from tests.client.support.crashes import Crash, CrashingConnection

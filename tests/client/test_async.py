@@ -19,9 +19,8 @@ from lakesync.client import (
     QueuedAction,
     SyncLoop,
 )
-from lakesync.client.aio.actions import AsyncActions, AsyncQueuedAction
-from lakesync.client.aio.editor import AsyncTransaction
-from lakesync.client.storage.edits import Transaction
+from lakesync.client.aio.async_editor import AsyncActions, AsyncQueuedAction, AsyncTransaction
+from lakesync.client.storage.editor import Transaction
 from lakesync.errors import ActionFailed, LakeSyncError, TransactionOpen, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.client.support.acting import Shop

@@ -16,8 +16,7 @@ from lakesync.client import AsyncClient, AttachmentStatus, Client, SyncLoop, sal
 from lakesync.core import attachments
 from lakesync.errors import BodyTooLarge, DamagedOnTheWay, LakeSyncError, Unreachable
 from lakesync.result import Err, Ok, Result
-from lakesync.testing.memory_gateway import MemoryGateway
-from lakesync.testing.memory_transport import GatewayTransport
+from lakesync.testing.memory_gateway import GatewayTransport, MemoryGateway
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def test_an_invalid_attachment_is_refused_and_leaves_no_file(
 def test_an_attachment_over_the_size_limit_is_refused(
     gateway: MemoryGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.client.attachments.folder.ATTACHMENT_BYTES_MAX", 10)
+    monkeypatch.setattr("lakesync.client.storage.attachment_store.ATTACHMENT_BYTES_MAX", 10)
     client = gateway.client("phone")
 
     assert refusal(client.attachments.add(b"x" * 11)).code == "BODY_TOO_LARGE"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from botocore.config import Config
 
-from lakesync.adapters.attachments.s3 import S3SignedObjects
+from lakesync.adapters.lake.s3 import S3SignedObjects
 from lakesync.client import Client, HttpTransport
 from lakesync.core.attachments import PART_BYTES, Attachment
 from lakesync.errors import LakeSyncError, Retry

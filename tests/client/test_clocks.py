@@ -18,7 +18,7 @@ from tests.support.builders import WALL_MS, at_ms
 
 if TYPE_CHECKING:
     from lakesync.client import Client
-    from lakesync.client.upload.push import PushSummary
+    from lakesync.client.upload import PushSummary
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
     from tests.client.support.world import World

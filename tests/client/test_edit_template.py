@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.edit_template import EditTemplate
+from lakesync.client.storage.file_layout import CLIENTS
 from lakesync.client.storage.stored_state import States
-from lakesync.client.storage.tables import CLIENTS
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import DELTA_BYTES_MAX, Op, make_delta
 from lakesync.core.merge import fold

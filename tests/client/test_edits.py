@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.client.storage.app_catalogue import APP_COLUMNS_MAX
 from lakesync.client.storage.app_table import AppTable, table_sql
-from lakesync.client.storage.catalogue import APP_COLUMNS_MAX
 from lakesync.core.delta import Op
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Ok
@@ -251,7 +251,7 @@ def test_table_names_taken_or_reserved_in_sqlite_get_distinct_sql_names(world: W
 def test_a_column_beyond_sqlites_limit_is_stored_and_read_by_get(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.client.storage.catalogue.APP_COLUMNS_MAX", 40)
+    monkeypatch.setattr("lakesync.client.storage.app_catalogue.APP_COLUMNS_MAX", 40)
     columns = {f"c{place}": place for place in range(60)}
     names = list(columns)
     for start in range(0, 60, 25):

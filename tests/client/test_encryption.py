@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.client import AsyncClient, Client, salvage
-from lakesync.client.storage import encryption
-from lakesync.client.storage.encryption import KEY_BYTES, PASSPHRASE_BYTES_MAX, Key
+from lakesync.client.storage import private_files
+from lakesync.client.storage.private_files import KEY_BYTES, PASSPHRASE_BYTES_MAX, Key
 from lakesync.errors import FileCorrupt, ValidationFailed, WrongKey
 from lakesync.result import Err
 from tests.client.support.world import check_sound, rows_of
@@ -231,12 +231,12 @@ def test_without_sqlcipher_a_key_is_refused_with_an_install_command(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sqlcipher3", None)
-    encryption._sqlcipher.cache_clear()
+    private_files._sqlcipher.cache_clear()
     try:
         with pytest.raises(ImportError, match=r"needs SQLCipher: run pip install .*encryption"):
             world.client(key=RAW)
     finally:
-        encryption._sqlcipher.cache_clear()
+        private_files._sqlcipher.cache_clear()
     assert not (world.folder / "a.db").exists()
     world.client()
 

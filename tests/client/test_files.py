@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client
-from lakesync.client.storage import tables
-from lakesync.client.storage.log_room import COMMITS_BEFORE, LOG_PAGES_MAX
-from lakesync.client.storage.tables import TABLES, claim
+from lakesync.client.storage import file_layout
+from lakesync.client.storage.file_layout import TABLES, claim
+from lakesync.client.storage.sqlite_file import COMMITS_BEFORE, LOG_PAGES_MAX
 from lakesync.errors import Conflict, FileCorrupt, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, rows_of
@@ -35,7 +35,7 @@ def test_a_file_of_an_unknown_layout_is_refused(world: World) -> None:
 def test_the_tables_of_a_new_file_are_created_all_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "TABLES", (*TABLES, "CREATE TABLE no sense"))
+    monkeypatch.setattr(file_layout, "TABLES", (*TABLES, "CREATE TABLE no sense"))
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError):
             claim(connection, "a")
@@ -200,7 +200,7 @@ def test_edits_succeed_on_a_disk_without_room_to_enlarge_the_log_in_advance(
 def test_an_edit_of_a_file_locked_by_another_process_is_unavailable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.client.storage.connections.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("lakesync.client.storage.sqlite_file.BUSY_TIMEOUT_S", 0.05)
     client = world.client()
     with closing(sqlite3.connect(world.folder / "a.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -15,12 +15,11 @@ import pytest
 
 from lakesync.client import AsyncClient, HttpTransport, StoppedEdit, SyncLoop
 from lakesync.client.backoff import FOREIGN_S_MAX, FOREIGN_WAIT_S_MAX
-from lakesync.client.upload.stopped import STOPPED_MS_MAX, STOPPED_MS_MIN
-from lakesync.core.actions import ACTIONS_MAX, Action
-from lakesync.core.messages import Pull
+from lakesync.client.upload import STOPPED_MS_MAX, STOPPED_MS_MIN
+from lakesync.core.messages import ACTIONS_MAX, Action, Pull
 from lakesync.errors import LakeSyncError, NotFound, NotTheGateway, RateLimited, Retry
 from lakesync.result import Err, Ok
-from lakesync.wire import actions_json, proto
+from lakesync.wire import jsonish, proto
 from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import Clock, check_sound, reopened, rows_of
@@ -424,13 +423,13 @@ def test_actions_blocked_by_a_proxy_stay_queued_and_do_not_become_dead_letters(
         if request.method == "GET":
             if not is_open:
                 return httpx.Response(403, content=LOGIN)
-            body = actions_json.encode_discovery(shop.discover_actions(GATEWAY))
+            body = jsonish.encode_discovery(shop.discover_actions(GATEWAY))
         else:
-            push = actions_json.decode_push(request.content)
+            push = jsonish.decode_action_push(request.content)
             asked.append(len(push.actions))
             if any(isinstance(it, Action) and it.params["order"] == 7 for it in push.actions):
                 return httpx.Response(413, content=LOGIN)
-            body = actions_json.encode_answers(shop.run_actions(GATEWAY, push))
+            body = jsonish.encode_answers(shop.run_actions(GATEWAY, push))
         return httpx.Response(200, content=body, headers={"content-type": "application/json"})
 
     http = httpx.MockTransport(serve)

@@ -22,11 +22,10 @@ from websockets.sync.server import serve
 
 from lakesync.client import Client, MemoryTransport, SyncLoop, Waits
 from lakesync.client.backoff import HEARTBEAT_S
-from lakesync.client.download.hearing import Hearing
+from lakesync.client.loop import Hearing
 from lakesync.client.transport import listener as module
+from lakesync.client.transport.gateway_http import PROBE_S, Token, probe_when_silent
 from lakesync.client.transport.listener import SocketListener
-from lakesync.client.transport.sockets import PROBE_S, probe_when_silent
-from lakesync.client.transport.token import Token
 from lakesync.core.messages import PullPage
 from lakesync.errors import AuthFailed, RateLimited, Revoked, ValidationFailed
 from lakesync.wire import frames, proto

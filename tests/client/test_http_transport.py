@@ -14,9 +14,8 @@ import pytest
 
 from lakesync.client import HttpTransport, Timeouts
 from lakesync.connectors.registry import all_described
-from lakesync.core.actions import Action
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.messages import Pull, Push
+from lakesync.core.messages import Action, Pull, Push
 from lakesync.errors import (
     BY_CODE,
     AuthFailed,
@@ -28,7 +27,7 @@ from lakesync.errors import (
 )
 from lakesync.result import Err, Ok
 from lakesync.testing.memory_gateway import MemoryGateway
-from lakesync.wire import actions_json, proto
+from lakesync.wire import jsonish, proto
 from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound, rows_of
@@ -487,11 +486,11 @@ def test_actions_are_sent_over_http_as_json(world: World) -> None:
     def serve(request: httpx.Request) -> httpx.Response:
         paths.append(f"{request.method} {request.url.path}")
         if request.method == "GET":
-            body = actions_json.encode_discovery(shop.discover_actions(GATEWAY))
+            body = jsonish.encode_discovery(shop.discover_actions(GATEWAY))
         else:
             assert request.headers["content-type"] == "application/json"
-            push = actions_json.decode_push(request.content)
-            body = actions_json.encode_answers(shop.run_actions(GATEWAY, push))
+            push = jsonish.decode_action_push(request.content)
+            body = jsonish.encode_answers(shop.run_actions(GATEWAY, push))
         return httpx.Response(200, content=body, headers={"content-type": "application/json"})
 
     with transport(serve) as http:

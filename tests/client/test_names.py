@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client.storage.app_objects import _FUNCTIONS
+from lakesync.client.storage.app_table import _FUNCTIONS
 from lakesync.errors import NameTaken
 from lakesync.result import Err, Ok
 from lakesync.testing.memory_gateway import MemoryGateway

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.client.live import callbacks
+from lakesync.client import change_feed
 from tests.support.waiting import PATIENCE_S, waited
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_a_blocking_change_callback_is_logged_and_delays_nothing_else(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(callbacks, "CALLBACK_S", 0.1)
+    monkeypatch.setattr(change_feed, "CALLBACK_S", 0.1)
     begun, go_on = threading.Event(), threading.Event()
     calls: list[frozenset[str]] = []
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.client import AsyncClient, Client, LostWrite
-from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.storage.app_table import AppTable
-from lakesync.client.storage.rows import StoredRow
+from lakesync.client.storage.lost_writes import LostWrites
+from lakesync.client.storage.stored_rows import StoredRow
 from lakesync.core.merge import EMPTY, fold
 from tests.support.builders import delete, insert, update
 from tests.support.waiting import PATIENCE_S

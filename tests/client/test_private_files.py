@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.client import salvage
-from lakesync.client.attachments.folder import Folder
+from lakesync.client.storage.attachment_store import Folder
 from lakesync.core.attachments import Attachment, Digester
 from tests.client.support.world import World
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from lakesync.client import AsyncClient
-from lakesync.client.storage.python_values import encoder, kind_of, read_value
+from lakesync.client.storage.cell_values import encoder, kind_of, read_value
 from lakesync.core.column_types import fits
 from lakesync.core.values import NULL, canonical
 from lakesync.errors import SchemaMismatch, ValidationFailed

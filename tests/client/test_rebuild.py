@@ -13,7 +13,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push, Resync
 from lakesync.errors import Retry
 from lakesync.maintenance.restore import begin_epoch
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.retention import Trimmer
 from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.client.support.crashes import Crash, CrashingConnection

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from lakesync.client import salvage
-from lakesync.client.recovery.damaged import read_damaged
-from lakesync.client.storage.encryption import Key
+from lakesync.client.damaged_file import read_damaged
+from lakesync.client.storage.private_files import Key
 from tests.client.support.world import World, check_sound, rows_of
 from tests.support.some import some
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.client import AsyncClient, Client, HttpTransport, MemoryTransport
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lakesync.client.download.arrived import Arrived
+from lakesync.client.download import Arrived
 from lakesync.client.storage.app_table import AppTable
-from lakesync.client.storage.new_rows import cells_by_column
-from lakesync.client.storage.row_names import Places
-from lakesync.client.storage.stored_state import States, decode, states_in
-from lakesync.client.storage.tables import CLIENTS
-from lakesync.client.storage.upgrade import FROM_LAYOUTS, WITH_NAMES
+from lakesync.client.storage.file_layout import CLIENTS, FROM_LAYOUTS, WITH_NAMES
+from lakesync.client.storage.stored_rows import cells_by_column
+from lakesync.client.storage.stored_state import Places, States, decode, states_in
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.wire.row_state import encode_row_state

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.client.storage.rows import TOMBSTONE_KEPT_DAYS
+from lakesync.client.storage.stored_rows import TOMBSTONE_KEPT_DAYS
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
 from lakesync.errors import AtomicPushTooLarge, TransactionOpen
@@ -261,7 +261,7 @@ def test_a_transaction_too_large_for_a_commit_is_pushed_edit_by_edit(both: World
 def test_a_transaction_over_the_push_limits_is_never_pushed_atomically(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
 ) -> None:
-    monkeypatch.setattr(f"lakesync.client.upload.batches.{name}", bound)
+    monkeypatch.setattr(f"lakesync.client.storage.outbox.{name}", bound)
     client = world.client()
     with client.transaction() as edits:
         for place in range(30):

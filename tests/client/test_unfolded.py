@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.client.storage.unfolded import UNFOLDED_EDITS_MAX
+from lakesync.client.storage.stored_rows import UNFOLDED_EDITS_MAX
 from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.result import Err, Ok
 from tests.client.support.world import World, check_sound, rows_of, states_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakesync.client import Client
 
-LIMIT = "lakesync.client.storage.unfolded.UNFOLDED_EDITS_MAX"
+LIMIT = "lakesync.client.storage.stored_rows.UNFOLDED_EDITS_MAX"
 
 
 def states_written(client: Client) -> int:

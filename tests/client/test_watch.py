@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from lakesync.client import Client
-from lakesync.client.live.watch import Unchanged
+from lakesync.client.change_feed import Unchanged
 from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.result import Err
 from tests.support.waiting import PATIENCE_S, waited

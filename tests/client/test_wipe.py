@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.client.recovery import wipe
+from lakesync.client import client as wipe
 from lakesync.errors import Conflict, SchemaMismatch, ValidationFailed
 from lakesync.result import Err
 from tests.client.support.world import rows_of

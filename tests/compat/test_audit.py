@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi import Request, Response
 
-from lakesync.core.declaring import admitting
+from lakesync.core.declared_names import admitting
 from lakesync.errors import Unavailable
 from lakesync.log.declare import Declare
 from lakesync.ports import AuditQuery
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
+from lakesync.runtime.auth import ALLOWED, ROLES
 from lakesync.runtime.guard import audited, guarded_router
-from lakesync.runtime.roles import ALLOWED, ROLES
 from tests.compat.requests import row
 from tests.support.acting import use_memory_outside
 from tests.support.builders import insert
@@ -24,7 +24,7 @@ from tests.support.gateways import SeededChance
 from tests.support.sources import use_memory_source
 
 if TYPE_CHECKING:
-    from lakesync.buffer.memory_audit import MemoryAudit
+    from lakesync.buffer.memory_stores import MemoryAudit
     from lakesync.ports import AuditRecord
     from tests.compat.requests import Asker
 

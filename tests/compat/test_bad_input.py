@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import jwt
 import pytest
 
-from lakesync.connectors.webhooks import WEBHOOK_BODY_BYTES_MAX
-from lakesync.runtime.tokens import TOKEN_BYTES_MAX
+from lakesync.connectors.incoming_webhooks import WEBHOOK_BODY_BYTES_MAX
+from lakesync.runtime.authoriser import TOKEN_BYTES_MAX
 from tests.compat.requests import Asker, now, row
 from tests.support.local_gateway import SECRET
 from tests.support.logs import logged

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.compat.connector_bodies import translated
-from lakesync.connectors.definition import registration_from
-from lakesync.connectors.registry import configured, connector_type
+from lakesync.connectors.registry import configured, connector_type, registration_from
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:

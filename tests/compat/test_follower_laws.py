@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.compat.follower_state import unpack
-from lakesync.compat.legacy_format import rows_of as rows_in_order
-from lakesync.compat.progress import (
+from lakesync.compat.follower_progress import (
     CURSOR_PUSHED_BEFORE_PULL,
     DELIVERIES_ASSUMED_READ,
     RESEND_ROWS_MAX,
+    unpack,
 )
+from lakesync.compat.legacy_format import rows_of as rows_in_order
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.merge import EMPTY, fold, view
+from lakesync.core.merge import deltas_of as deltas_of_state
 from lakesync.core.messages import Pull, Push
-from lakesync.core.row_deltas import deltas_of as deltas_of_state
 from tests.compat.older import WAIT_MS_MAX
 from tests.compat.world import GATEWAY, MINE, OTHER_RULES, RULES, TABLE, Direct, World, deltas_of
 from tests.support.builders import at_ms, delete, insert, update

@@ -1,4 +1,4 @@
-"""lakesync.compat.followers: existing clients lose nothing, whatever their cursors do."""
+"""lakesync.compat.follower_pulls: existing clients lose nothing, whatever their cursors do."""
 
 from __future__ import annotations
 

@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.compat.checkpoint_stream import CheckpointService
-from lakesync.compat.followers import FollowingPulls
-from lakesync.compat.pushes import FollowingPushes
+from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
+from lakesync.compat.follower_pushes import FollowingPushes
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.merge import view
 from lakesync.core.messages import PAGE_BYTES_MAX, Pull, Push, RefusedDelta

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import registry
-from lakesync.connectors.definition import EVERY_MINUTES_MAX, registration_from
-from lakesync.connectors.keeping import CONNECTORS_MAX
+from lakesync.connectors.connector_admin import CONNECTORS_MAX
 from lakesync.connectors.polls import LEASE_MS
+from lakesync.connectors.registry import EVERY_MINUTES_MAX, registration_from
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,

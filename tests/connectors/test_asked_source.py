@@ -9,24 +9,22 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.connectors.asked_source import answered
-from lakesync.connectors.definition import Definition, registration_from
-from lakesync.connectors.outside import NO_ANSWER, Outside
-from lakesync.connectors.port import SourceColumn, SourceTable
-from lakesync.connectors.registry import configured, connector_type
-from lakesync.connectors.sql import source as sql_source
-from lakesync.connectors.sql.capture import source as capture_source
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.connectors.port import NO_ANSWER, Outside, SourceColumn, SourceTable
+from lakesync.connectors.registry import Definition, configured, connector_type, registration_from
+from lakesync.connectors.remote_source import answered
+from lakesync.connectors.sql import postgres_capture as capture_source
+from lakesync.connectors.sql import sql_source
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
-from lakesync.runtime.source_questions import sources_asked_by, with_source_questions
+from lakesync.runtime.invocations import sources_asked_by, with_source_questions
 from tests.support.gateways import GivenTime, pusher
 from tests.support.polling import PollingByHand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.connectors.storage import Storage
+    from lakesync.connectors.port import Storage
 
 G = "g"
 AWAY = NO_ANSWER

@@ -15,21 +15,20 @@ from google.api_core import exceptions as api
 from google.cloud.bigquery import SchemaField, Table, TimePartitioning
 
 from lakesync.adapters.bigquery.faults import translated
-from lakesync.adapters.bigquery.looks import Field, Look, Trial, field_of, look_of
+from lakesync.adapters.bigquery.jobs import Field, Look, Trial, field_of, look_of
 from lakesync.connectors import Outside, Storage
-from lakesync.connectors.bigquery.configuration import TOKEN_URI, BigQuerySettings
-from lakesync.connectors.bigquery.statements import (
+from lakesync.connectors.bigquery import BIGQUERY
+from lakesync.connectors.bigquery_queries import (
     all_rows,
     changed_rows,
     origin_of,
     rows_with_keys,
     untimed_row,
 )
-from lakesync.connectors.bigquery.types import BIGQUERY
-from lakesync.connectors.bigquery.values import BigQueryValues
-from lakesync.connectors.port import SourceColumn
+from lakesync.connectors.bigquery_settings import TOKEN_URI, BigQuerySettings
+from lakesync.connectors.bigquery_source import BigQueryValues
+from lakesync.connectors.port import Brought, SourceColumn
 from lakesync.connectors.registry import configured
-from lakesync.connectors.storage import Brought
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err
 from lakesync.testing.connector_contract import Reader
@@ -40,7 +39,7 @@ from tests.support.lake import Objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.adapters.bigquery.looks import ReadRows
+    from lakesync.adapters.bigquery.jobs import ReadRows
     from tools.local_stack.bigquery import BigQueryServer
 
     Make = Callable[..., BigQuerySource]

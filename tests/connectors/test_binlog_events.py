@@ -10,22 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.connectors.port import Change
-from lakesync.connectors.sql.binlog import gtids
-from lakesync.connectors.sql.binlog import table_map as tm
-from lakesync.connectors.sql.binlog.columns import captured_table
-from lakesync.connectors.sql.binlog.events import Decoder
-from lakesync.connectors.sql.binlog.json_binary import json_from
-from lakesync.connectors.sql.binlog.log import Position, status_statement
-from lakesync.connectors.sql.binlog.parts import Described, GapError, Parts
-from lakesync.connectors.sql.binlog.rows import reader_of
-from lakesync.connectors.sql.binlog.statements import tables_in
-from lakesync.connectors.sql.binlog.tables import TableLook
-from lakesync.connectors.sql.configuration import PolledTable
+from lakesync.connectors.sql import binlog
+from lakesync.connectors.sql import binlog_events as tm
+from lakesync.connectors.sql.binlog import Position, status_statement
+from lakesync.connectors.sql.binlog_events import Decoder, tables_in
+from lakesync.connectors.sql.binlog_rows import json_from, reader_of
+from lakesync.connectors.sql.binlog_tables import TableLook, captured_table
+from lakesync.connectors.sql.mysql_capture import Described, GapError, Parts
+from lakesync.connectors.sql.sql_settings import PolledTable
 from tests.support import mysql_log as written
 
 if TYPE_CHECKING:
-    from lakesync.connectors.sql.binlog.table_map import LoggedTable
-    from lakesync.connectors.sql.capture.parts import Part
+    from lakesync.connectors.sql.binlog_events import LoggedTable
+    from lakesync.connectors.sql.log_changes import Part
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SECOND = 1_700_000_000
@@ -184,24 +181,24 @@ def test_times_and_decimals_within_json_are_as_the_source_prints_them() -> None:
 def test_ids_of_transactions_are_gathered_whatever_their_order(numbers: list[int]) -> None:
     position = "c80aa942-9562-11e1-9e33-3e11fa4771ca:1-3:5"
     for number in numbers:
-        position = gtids.mysql_grown(position, f"{SERVER}:{number}")
-    ranges = gtids.mysql_ranges(position)
+        position = binlog.mysql_grown(position, f"{SERVER}:{number}")
+    ranges = binlog.mysql_ranges(position)
     gathered = {n for first, last in ranges[SERVER] for n in range(first, last + 1)}
 
     assert gathered == set(numbers)
     assert all(
         b + 1 < c for (_, b), (c, _) in zip(ranges[SERVER], ranges[SERVER][1:], strict=False)
     )
-    data = gtids.mysql_bytes(position)
+    data = binlog.mysql_bytes(position)
     assert struct.unpack_from("<Q", data) == (2,)
     assert len(data) == 8 + 2 * 24 + 16 * sum(map(len, ranges.values()))
 
 
 def test_mariadb_position_grows_by_domain_and_tagged_gtids_are_refused() -> None:
-    assert gtids.mariadb_grown("0-1-5,2-1-7", "0-3-6") == "0-3-6,2-1-7"
-    assert gtids.mariadb_grown("", "0-1-1") == "0-1-1"
+    assert binlog.mariadb_grown("0-1-5,2-1-7", "0-3-6") == "0-3-6,2-1-7"
+    assert binlog.mariadb_grown("", "0-1-1") == "0-1-1"
     with pytest.raises(ValueError, match="invalid literal"):
-        gtids.mysql_ranges(f"{SERVER}:tag:1-5")
+        binlog.mysql_ranges(f"{SERVER}:tag:1-5")
     assert status_statement("8.0.36") == "SHOW MASTER STATUS"
     assert status_statement("8.4.1-log") == "SHOW BINARY LOG STATUS"
 

@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from lakesync.connectors import FEED
-from lakesync.connectors.definition import registration_from
 from lakesync.connectors.port import KEPT_BYTES
-from lakesync.connectors.sql.binlog import feed as binlog_feed
-from lakesync.connectors.sql.binlog import log as binlog_log
-from lakesync.connectors.sql.configuration import MySqlSettings
+from lakesync.connectors.registry import registration_from
+from lakesync.connectors.sql import binlog as binlog_log
+from lakesync.connectors.sql import mysql_capture as binlog_feed
+from lakesync.connectors.sql.sql_settings import MySqlSettings
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, BinlogWorld

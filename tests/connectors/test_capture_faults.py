@@ -12,15 +12,14 @@ import pytest
 from pydantic import ValidationError
 
 from lakesync.connectors import FEED
-from lakesync.connectors.definition import registration_from
 from lakesync.connectors.port import KEPT_BYTES
-from lakesync.connectors.sql.capture import source as capture_source
-from lakesync.connectors.sql.capture import waiting
-from lakesync.connectors.sql.capture.feed import DECODE_TRIES_MAX
-from lakesync.connectors.sql.capture.slot import lsn_of, lsn_text
-from lakesync.connectors.sql.capture.source import CaptureConnector, forget
-from lakesync.connectors.sql.catalogue import PostgresSource
-from lakesync.connectors.sql.configuration import PostgresSettings
+from lakesync.connectors.registry import registration_from
+from lakesync.connectors.sql import postgres_capture as capture_source
+from lakesync.connectors.sql import replication_slot
+from lakesync.connectors.sql.postgres_capture import DECODE_TRIES_MAX, CaptureConnector, forget
+from lakesync.connectors.sql.replication_slot import lsn_of, lsn_text
+from lakesync.connectors.sql.source_catalogue import PostgresSource
+from lakesync.connectors.sql.sql_settings import PostgresSettings
 from lakesync.core.delta import Op
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
@@ -165,7 +164,7 @@ def test_slot_advances_no_further_than_the_saved_cursor(world: CaptureWorld) -> 
 def test_snapshot_of_a_table_waits_for_older_open_transactions(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "OPEN_S_MAX", 0.2)
+    monkeypatch.setattr(replication_slot, "OPEN_S_MAX", 0.2)
     world.configure(only=("b",))
     insert(world, 1, name="b")
     world.poll()

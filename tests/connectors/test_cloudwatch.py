@@ -12,7 +12,7 @@ import pytest
 from botocore.config import Config
 
 from lakesync.connectors import Change, Connector, Outside, SourcePage, Storage
-from lakesync.connectors.cloudwatch.types import ANY, CLOUDWATCH
+from lakesync.connectors.cloudwatch import ANY, CLOUDWATCH
 from lakesync.connectors.registry import configured
 from lakesync.errors import AdapterFailed, AdapterRefused, AdapterUnreachable, ValidationFailed
 from lakesync.result import Err, Ok, Result

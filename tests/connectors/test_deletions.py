@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.connectors import Change, SourcePage
-from lakesync.connectors import deletions as deletions_module
+from lakesync.connectors import state as deletions_module
 from lakesync.result import Ok
 from tests.connectors.test_poll import World
 from tests.connectors.test_webhooks import JiraWorld

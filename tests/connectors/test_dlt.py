@@ -20,13 +20,11 @@ from moto import mock_aws
 
 from lakesync.connectors import Change, Outside, Storage
 from lakesync.connectors import poll as poll_module
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.dlt import comparison, extraction
-from lakesync.connectors.dlt import made as made_module
-from lakesync.connectors.dlt.rows import instant_us
-from lakesync.connectors.dlt.types import DLT
-from lakesync.connectors.registered import secrets_in
-from lakesync.connectors.registry import configured, secret_names, tables_of
+from lakesync.connectors.dlt import DLT, extraction
+from lakesync.connectors.dlt import dlt_source as made_module
+from lakesync.connectors.dlt.extraction import instant_us
+from lakesync.connectors.registry import configured, secret_names, secrets_in, tables_of
+from lakesync.connectors.state import DeadLetters
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -306,7 +304,7 @@ def test_resource_without_row_order_is_refused_above_the_time_or_row_limit(
 
         assert 'row_order "asc"' in error(read(api.connector())).message
         monkeypatch.setattr(extraction, "EXTRACT_S_MAX", 60)
-        monkeypatch.setattr(comparison, "LISTED_ROWS_MAX", 7)
+        monkeypatch.setattr(extraction, "LISTED_ROWS_MAX", 7)
         assert "over 7 rows" in error(read(api.connector())).message
 
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.connectors import Storage, listing
+from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.connectors import Storage, missing_rows
 from lakesync.connectors import poll as poll_module
-from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.dlt import extraction
 from lakesync.connectors.erasing import erase, kept_of
-from lakesync.connectors.listing import Listing
-from lakesync.connectors.state import PollState, state_from
+from lakesync.connectors.missing_rows import Listing
+from lakesync.connectors.state import DeadLetters, PollState, state_from
 from lakesync.errors import ValidationFailed
 from lakesync.testing.connector_contract import Reader
 from tests.support.builders import insert
@@ -85,25 +84,27 @@ def test_dead_letter_of_an_erased_row_is_removed_and_uncounted() -> None:
 def test_last_page_of_a_listing_loses_the_erased_row_and_keeps_its_comparison_state() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}, "bob": {"mail": "b"}}
     storage = Storage(objects, GATEWAY, NAME)
-    first = listing.read("users", lists_of(rows), storage, "", 1)
+    first = missing_rows.read_listing("users", lists_of(rows), storage, "", 1)
     assert [change.row_id for change in first.changes] == ["ann", "bob"]
     assert kept_of(objects, GATEWAY, ANN) == 1
 
     assert erase(registered(), objects, GATEWAY, [ANN], now) == []
 
     assert (kept_of(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
-    assert listing.read("users", lists_of(rows), storage, "", 2).changes == (), "it did not change"
+    assert missing_rows.read_listing("users", lists_of(rows), storage, "", 2).changes == (), (
+        "it did not change"
+    )
 
 
 @pytest.mark.law("E10")
 def test_erasure_waits_for_a_running_poll_whose_page_may_be_read_again() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}, "bob": {"mail": "b"}}
     storage = Storage(objects, GATEWAY, NAME)
-    given = listing.read("users", lists_of(rows), storage, "", 1)
+    given = missing_rows.read_listing("users", lists_of(rows), storage, "", 1)
     store = registered(state=PollState(poll_ms=1).to_json())
 
     assert erase(store, objects, GATEWAY, [ANN], now) == [NAME]
-    assert listing.read("users", lists_of({}), storage, "", 1) == given
+    assert missing_rows.read_listing("users", lists_of({}), storage, "", 1) == given
     assert erase(store, objects, GATEWAY, [("people", "else")], now) == [], "of no concern"
 
     assert store.lease(GATEWAY, NAME, NOW_MS, NOW_MS + 60_000)
@@ -117,7 +118,7 @@ def test_erasure_waits_for_a_running_poll_whose_page_may_be_read_again() -> None
 @pytest.mark.law("E10")
 def test_erasure_waits_only_for_tables_whose_page_is_unfinished() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
-    listing.read("users", lists_of(rows), Storage(objects, GATEWAY, NAME), "", 1)
+    missing_rows.read_listing("users", lists_of(rows), Storage(objects, GATEWAY, NAME), "", 1)
     store = registered(state=PollState(polled_ms=2, begun={"users": 1}).to_json())
     assert erase(store, objects, GATEWAY, [ANN], now) == [NAME]
 
@@ -130,7 +131,7 @@ def test_erasure_waits_only_for_tables_whose_page_is_unfinished() -> None:
 def test_erasure_that_loses_the_lease_overwrites_nothing() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
     storage = Storage(objects, GATEWAY, NAME)
-    listing.read("users", lists_of(rows), storage, "", 1)
+    missing_rows.read_listing("users", lists_of(rows), storage, "", 1)
     store, before = registered(), dict(objects.bodies)
     times = iter([NOW_MS, NOW_MS + 60_000])
 

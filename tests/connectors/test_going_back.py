@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import FEED
-from lakesync.connectors.sql.binlog.gtids import mysql_bytes, mysql_position, mysql_text
-from lakesync.connectors.sql.types import MYSQL, POSTGRES
+from lakesync.connectors.sql.binlog import mysql_bytes, mysql_position, mysql_text
+from lakesync.connectors.sql.sql_types import MYSQL, POSTGRES
 from lakesync.core.clock import stamp, stamp_ms
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push

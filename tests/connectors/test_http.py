@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from lakesync.connectors import Outside, http
-from lakesync.connectors.addresses import target_of
-from lakesync.connectors.http import Caller
+from lakesync.connectors.http import Caller, target_of
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,

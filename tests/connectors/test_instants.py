@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.connectors.instants import instant, microseconds, utc_text
+from lakesync.connectors.pages import instant, microseconds, utc_text
 
 _moments = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1))  # noqa: DTZ001 - a zone is added
 _zones = st.integers(-1_439, 1_439).map(lambda minutes: timezone(timedelta(minutes=minutes)))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.connectors import Outside
-from lakesync.connectors.jira.configuration import JiraSettings
-from lakesync.connectors.jira.types import JIRA
+from lakesync.connectors.jira import JIRA
+from lakesync.connectors.jira_api import JiraSettings
 from lakesync.connectors.registry import configured, connector_type, secret_names
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.result import Err, Ok

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.connectors.port import Change, SourceColumn
-from lakesync.connectors.sql.capture.columns import CapturedTable
-from lakesync.connectors.sql.capture.pgoutput import (
+from lakesync.connectors.sql.captured_tables import CapturedTable
+from lakesync.connectors.sql.database_values import PostgresValues
+from lakesync.connectors.sql.pgoutput import (
     UNCHANGED,
     Begin,
     Commit,
@@ -25,16 +26,15 @@ from lakesync.connectors.sql.capture.pgoutput import (
     Update,
     decode,
 )
-from lakesync.connectors.sql.capture.transactions import Parts, Position
-from lakesync.connectors.sql.configuration import PolledTable
-from lakesync.connectors.sql.plan import Plan
-from lakesync.connectors.sql.postgres_values import PostgresValues
+from lakesync.connectors.sql.postgres_capture import Parts, Position
+from lakesync.connectors.sql.sql_settings import PolledTable
+from lakesync.connectors.sql.table_plan import Plan
 from tests.support.pgoutput import EPOCH_US, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakesync.connectors.sql.capture.parts import Part
+    from lakesync.connectors.sql.log_changes import Part
 
 U32 = st.integers(0, 2**32 - 1)
 LSN = st.integers(0, 2**64 - 1)

@@ -9,13 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Change, SourcePage, Storage, Unreadable
-from lakesync.connectors.dead_letters import CONNECTOR_DEAD_LETTERS_MAX, DeadLetters
-from lakesync.connectors.deletions import Deletions
+from lakesync.connectors.pages import AHEAD_MS_MAX, refused_in
 from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled
-from lakesync.connectors.refusals import AHEAD_MS_MAX, refused_in
-from lakesync.connectors.state import CURSOR_BYTES_MAX, PollState, check_cursor, state_from
+from lakesync.connectors.state import (
+    CONNECTOR_DEAD_LETTERS_MAX,
+    CURSOR_BYTES_MAX,
+    DeadLetters,
+    Deletions,
+    PollState,
+    check_cursor,
+    state_from,
+)
 from lakesync.core.clock import stamp
 from lakesync.core.merge import view
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt

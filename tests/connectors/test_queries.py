@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import ValidationError
 
-from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
-from lakesync.connectors.sql.source import SqlConnector
+from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
+from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err
 from lakesync.testing.connector_contract import Reader

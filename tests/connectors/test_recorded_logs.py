@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.connectors.sql.binlog.columns import captured_table
-from lakesync.connectors.sql.binlog.events import Decoder
-from lakesync.connectors.sql.binlog.log import Position
-from lakesync.connectors.sql.binlog.parts import Described, GapError, Parts
-from lakesync.connectors.sql.binlog.rows import reader_of
-from lakesync.connectors.sql.binlog.statements import tables_in
-from lakesync.connectors.sql.configuration import PolledTable
+from lakesync.connectors.sql.binlog import Position
+from lakesync.connectors.sql.binlog_events import Decoder, tables_in
+from lakesync.connectors.sql.binlog_rows import reader_of
+from lakesync.connectors.sql.binlog_tables import captured_table
+from lakesync.connectors.sql.mysql_capture import Described, GapError, Parts
+from lakesync.connectors.sql.sql_settings import PolledTable
 from tests.support.recorded_logs import Recorded, recorded
 
 if TYPE_CHECKING:
-    from lakesync.connectors.sql.binlog.table_map import LoggedTable
-    from lakesync.connectors.sql.capture.parts import Part
+    from lakesync.connectors.sql.binlog_events import LoggedTable
+    from lakesync.connectors.sql.log_changes import Part
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

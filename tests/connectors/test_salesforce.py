@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from lakesync.connectors import Outside
 from lakesync.connectors.registry import configured, connector_type, secret_names
-from lakesync.connectors.salesforce.columns import Plan, changes_of, last_changed
-from lakesync.connectors.salesforce.configuration import SalesforceSettings
-from lakesync.connectors.salesforce.types import SALESFORCE
+from lakesync.connectors.salesforce import SALESFORCE, Plan, changes_of, last_changed
+from lakesync.connectors.salesforce_api import SalesforceSettings
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Ok
 from tests.support.some import some

@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_audit import MemoryAudit
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryAudit
 from lakesync.connectors import SourceColumn, SourceTable
-from lakesync.connectors.definition import Definition, registration_from
-from lakesync.connectors.source_schema import (
-    CHANGES_KEPT_MAX,
-    LOOK_MS,
-    NOTE,
-    SEVERE,
-    WARNING,
-    SourceSchema,
-)
+from lakesync.connectors.polls import CHANGES_KEPT_MAX, LOOK_MS, NOTE, SEVERE, WARNING, SourceSchema
+from lakesync.connectors.registry import Definition, registration_from
 from lakesync.connectors.state import PollState, state_from
 from lakesync.errors import AdapterUnreachable
 from lakesync.gateway.audit import Audit
 from lakesync.ports import AuditQuery
 from lakesync.result import Err, Ok
-from lakesync.runtime.schema_reports import SchemaReports
+from lakesync.runtime.polls import SchemaReports
 from tests.support.gateways import GivenTime, pusher
 from tests.support.polling import PollingByHand
 from tests.support.sources import SqlSource, use_memory_source

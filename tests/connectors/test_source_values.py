@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from lakesync.connectors.port import Change
-from lakesync.connectors.sql.gone import asking
-from lakesync.connectors.sql.plan import plan_of
-from lakesync.connectors.sql.source import SqlConnector
+from lakesync.connectors.sql.sql_source import SqlConnector
+from lakesync.connectors.sql.table_plan import asking, plan_of
 from lakesync.result import Err
 from lakesync.testing.connector_contract import Reader
 from tests.support.capturing import CaptureWorld

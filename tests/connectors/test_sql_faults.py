@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.connectors.definition import registration_from
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.polls import LEASE_MS
+from lakesync.connectors.registry import registration_from
 from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.wire.row_state import decode_row_state

@@ -11,21 +11,16 @@ from pydantic import ValidationError
 
 from lakesync.adapters.connect import database_adapter
 from lakesync.adapters.postgres import Postgres
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.connectors.columns import schemas_of
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.deletions import Deletions
-from lakesync.connectors.deltas import deltas_of
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.connectors.connector_admin import schemas_of
+from lakesync.connectors.pages import deltas_of
 from lakesync.connectors.poll import Poll
-from lakesync.connectors.sql.catalogue import PostgresSource
-from lakesync.connectors.sql.configuration import PostgresSettings
-from lakesync.connectors.sql.mysql_values import MySqlValues
-from lakesync.connectors.sql.names import place_of, quoted_table, written
-from lakesync.connectors.sql.postgres_values import PostgresValues
-from lakesync.connectors.sql.source import SqlConnector
-from lakesync.connectors.sql.values import json_value
-from lakesync.connectors.state import state_from
-from lakesync.core.schema_json import schema_from_json
+from lakesync.connectors.sql.database_values import MySqlValues, PostgresValues, json_value
+from lakesync.connectors.sql.source_catalogue import PostgresSource
+from lakesync.connectors.sql.sql_settings import PostgresSettings, place_of, quoted_table, written
+from lakesync.connectors.sql.sql_source import SqlConnector
+from lakesync.connectors.state import DeadLetters, Deletions, state_from
+from lakesync.core.schema import schema_from_json
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err, Ok
 from lakesync.testing.batches import batch
@@ -39,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.connectors import SourcePage
-    from lakesync.connectors.sql.values import Values
+    from lakesync.connectors.sql.database_values import Values
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
     from tools.local_stack.databases import Database

@@ -8,8 +8,7 @@ import pytest
 
 from lakesync.connectors import Outside, Storage
 from lakesync.connectors.registry import configured, described, secret_names, tables_of
-from lakesync.connectors.stripe.configuration import TABLES
-from lakesync.connectors.stripe.types import STRIPE
+from lakesync.connectors.stripe import STRIPE, TABLES
 from lakesync.core.column_types import TYPES
 from lakesync.errors import AdapterQuotaExceeded, ValidationFailed
 from lakesync.result import Err, Ok

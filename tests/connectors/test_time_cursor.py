@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesync.connectors.instants import microseconds
-from lakesync.connectors.sql.time_cursor import Redating, begun_at, reach_of
+from lakesync.connectors.pages import microseconds
+from lakesync.connectors.sql.by_time import Redating, begun_at, reach_of
 
 if TYPE_CHECKING:
-    from lakesync.connectors.sql.time_cursor import Reach
+    from lakesync.connectors.sql.by_time import Reach
 
 OVERLAP_S = 60
 INTERVAL_S_MAX, PASSES_S_MAX = 50, 30

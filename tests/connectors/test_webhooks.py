@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Change, Unreadable
-from lakesync.connectors.definition import registration_from
-from lakesync.connectors.jira.webhooks import REPEATED_S_MAX
+from lakesync.connectors.incoming_webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
+from lakesync.connectors.jira import REPEATED_S_MAX
+from lakesync.connectors.registry import registration_from
 from lakesync.connectors.signatures import check_hub_signature, signed, standard_webhook
-from lakesync.connectors.webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
 from lakesync.errors import (
     AuthFailed,
     Backpressure,

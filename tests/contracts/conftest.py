@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from moto import mock_aws
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from tests.support.modelled import modelled_buffer
 from tests.support.stores import Servers
 from tools.local_stack.aws_emulator import start_emulator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.access import DynamoAccess
-from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.admission import DynamoAccess
+from lakesync.buffer.memory_stores import MemoryAccess
 from lakesync.errors import ValidationFailed
 from lakesync.ports import KnownClient, Revocation, Seen
 from tests.support.stores import TABLE

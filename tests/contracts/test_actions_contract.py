@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.actions import DynamoHandlers, DynamoRuns
-from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
+from lakesync.buffer.admin_stores import DynamoHandlers, DynamoRuns
+from lakesync.buffer.memory_stores import MemoryHandlers, MemoryRuns
 from lakesync.ports import ActionKey, ActionRun, RunState
 from tests.support.stores import TABLE
 

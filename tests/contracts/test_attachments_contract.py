@@ -15,11 +15,11 @@ import httpx
 import pytest
 from botocore.config import Config
 
-from lakesync.adapters.attachments.memory import MemorySignedObjects
-from lakesync.adapters.attachments.s3 import S3SignedObjects
+from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.adapters.lake.s3 import S3SignedObjects
 from lakesync.errors import LakeSyncError
-from lakesync.runtime.settings_attachments import AttachmentSettings
-from lakesync.runtime.wiring_attachments import signed_objects
+from lakesync.runtime.settings import AttachmentSettings
+from lakesync.runtime.wiring import signed_objects
 from tests.support.waiting import PATIENCE_S
 from tools.local_stack.aws_emulator import start_emulator
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.audit import DynamoAudit
-from lakesync.buffer.memory_audit import MemoryAudit
+from lakesync.buffer.admin_stores import DynamoAudit
+from lakesync.buffer.memory_stores import MemoryAudit
 from lakesync.ports import AuditOutcome, AuditQuery, AuditRecord
 from tests.support.stores import TABLE
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.units import batch_read_units, transaction_units
-from lakesync.buffer.network import Network
+from lakesync.buffer.caller import Network
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.layout import SHARDS_MAX

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.connectors.sql.capture import source as capture_source
+from lakesync.connectors.sql import postgres_capture as capture_source
 from lakesync.errors import Conflict
 from tests.support.captured_sources import CAPTURED, MYSQL, Captured
 from tests.support.capturing import NEVER, CaptureWorld, SteppedSlot

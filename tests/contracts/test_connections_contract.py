@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.buffer.admission import DynamoTickets
 from lakesync.buffer.connections import DynamoConnections
-from lakesync.buffer.memory_connections import MemoryConnections
-from lakesync.buffer.memory_tickets import MemoryTickets
-from lakesync.buffer.tickets import DynamoTickets
+from lakesync.buffer.memory_stores import MemoryConnections, MemoryTickets
 from lakesync.ports import Connection, NotifyState
 from tests.support.stores import TABLE
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.connectors import DynamoConnectors
-from lakesync.buffer.memory_connectors import MemoryConnectors
+from lakesync.buffer.admin_stores import DynamoConnectors
+from lakesync.buffer.memory_stores import MemoryConnectors
 from tests.support.stores import TABLE
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import HISTORY_MS, Position
+from lakesync.adapters.database import HISTORY_MS, Fillable, Position
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
-from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.adapters.row_images import Fillable
 from lakesync.core.delta import Op, make_delta
 from lakesync.result import Err
 from lakesync.testing.batches import batch, history, merged, numbered, schema

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.network import Network
-from lakesync.core.declaring import admitting
+from lakesync.buffer.caller import Network
+from lakesync.core.declared_names import admitting
 from lakesync.errors import Contention, InternalError, LakeSyncError, Unavailable, Unreachable
 from lakesync.log.declare import Declare
 from lakesync.log.limits import Limits

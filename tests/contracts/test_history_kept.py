@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from lakesync.adapters.bigquery.names import ledger_tables
+from lakesync.adapters.bigquery.statements import ledger_tables
 from lakesync.adapters.copying import compare_table, copy_table
 from lakesync.adapters.database import HISTORY_MS, ORDINAL_END, Position
 from lakesync.adapters.memory import MemoryDatabase

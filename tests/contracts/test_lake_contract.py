@@ -21,7 +21,7 @@ from moto import mock_aws
 
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
-from lakesync.adapters.postgres.objects import PostgresObjects
+from lakesync.adapters.postgres import PostgresObjects
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,

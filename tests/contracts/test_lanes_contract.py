@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import LANES_MAX, ONE_LANE, lane_name
-from lakesync.log.final_log import FinalLog, read
+from lakesync.log.read import FinalLog, read
 from lakesync.ports import Head, HeadMoved
 from tests.support.commits import RECORDS, Writer
 

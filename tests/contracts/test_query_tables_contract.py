@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.database import ORDINAL_END, Position
-from lakesync.adapters.row_images import Fillable, RowImages
-from lakesync.adapters.sql.definition import digested
+from lakesync.adapters.database import ORDINAL_END, Fillable, Position, RowImages
+from lakesync.adapters.sql.table_definition import digested
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.core.values import VALUE_DEPTH_MAX

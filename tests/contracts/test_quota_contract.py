@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.buffer.quota import WINDOWS_AHEAD_MAX, DynamoQuotas
+from lakesync.buffer.admission import WINDOWS_AHEAD_MAX, DynamoQuotas
+from lakesync.buffer.memory_stores import MemoryQuotas
 from lakesync.errors import ValidationFailed
 from lakesync.ports import Quota, Usage, WindowUsage
 from tests.support.stores import TABLE

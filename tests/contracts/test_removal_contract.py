@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync.buffer.access import DynamoAccess
-from lakesync.buffer.actions import DynamoHandlers
-from lakesync.buffer.connectors import DynamoConnectors
+from lakesync.buffer.admin_stores import DynamoConnectors, DynamoHandlers
+from lakesync.buffer.admission import DynamoAccess, DynamoQuotas
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_actions import MemoryHandlers
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.buffer.memory_removal import MemoryItems
-from lakesync.buffer.quota import DynamoQuotas
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import (
+    MemoryAccess,
+    MemoryConnectors,
+    MemoryHandlers,
+    MemoryItems,
+    MemoryQuotas,
+)
 from lakesync.buffer.removal import DynamoItems
 from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import GatewayDeleted
 from lakesync.log.declare import Declare
-from lakesync.maintenance.deletion import OBJECT_KINDS, Deleter
+from lakesync.maintenance.erasure import OBJECT_KINDS, Deleter
 from lakesync.ports import DeliveryState, FlushState, HeadMoved, Quota, Revocation, Usage
 from tests.support.builders import insert, push, update
 from tests.support.commits import Writer

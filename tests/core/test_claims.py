@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakesync.core.claims import announcement, claims_of_message, tables_of_message
+from lakesync.core.deliveries import announcement, claims_of_message, tables_of_message
 
 FIRST, SECOND = "claims/acme/todos/1-2.json", "claims/acme/lists/1-2.json"
 

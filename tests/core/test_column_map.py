@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakesync.core.column_map import (
     NO_MAP,
     ColumnMap,
+    MapReader,
     hashed,
     map_delta,
     map_from_stored,
@@ -20,9 +21,8 @@ from lakesync.core.column_map import (
     map_state,
     map_to_json,
 )
-from lakesync.core.column_map_json import MapReader
 from lakesync.core.merge import EMPTY, apply, as_read, fold, join, view
-from lakesync.core.schema_json import schema_from_json
+from lakesync.core.schema import schema_from_json
 from lakesync.core.values import canonical
 from tests.support.builders import delete, insert, update
 from tests.support.strategies import row_deltas

@@ -1,4 +1,4 @@
-"""lakesync.core.comparing: what equals what, and what comes before what."""
+"""lakesync.core.rules: what equals what, and what comes before what."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.column_types import fits
-from lakesync.core.comparing import (
+from lakesync.core.rules import (
+    OPERATORS,
+    ORDERED,
     RULE_VALUE_BYTES_MAX,
     condition,
     instant,
     is_operand,
     number,
 )
-from lakesync.core.rules import OPERATORS, ORDERED
 from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
 from tests.support.strategies import json_values

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from lakesync.core.archive import Archive
 from lakesync.core.config import GatewayConfig
 from lakesync.core.destinations import (
     NO_DESTINATIONS,
+    Archive,
+    DestinationReader,
     destination_to_json,
     destinations_from_json,
     destinations_to_json,
+    read_destination,
 )
-from lakesync.core.destinations_json import DestinationReader, read_destination
-from lakesync.core.schema_json import schema_from_json
+from lakesync.core.schema import schema_from_json
 from lakesync.errors import DestinationRefused, UpgradeRequired
 
 SCHEMA = schema_from_json({"table": "flights", "columns": [{"name": "carrier", "type": "string"}]})

@@ -1,4 +1,4 @@
-"""lakesync.core.evolution: how a schema may change, and what it says where it may not."""
+"""lakesync.core.schema: how a schema may change, and what it says where it may not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from lakesync.core.evolution import evolve
-from lakesync.core.schema import Column, TableSchema
+from lakesync.core.schema import Column, TableSchema, evolve
 from lakesync.errors import Conflict, NameTaken, SchemaMismatch
 from tests.support.strategies import table_schemas
 

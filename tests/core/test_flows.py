@@ -16,9 +16,9 @@ from lakesync.core.flows import (
     flow_from_stored,
     flow_to_json,
     flow_to_stored,
+    read_flow,
 )
-from lakesync.core.flows_json import read_flow
-from lakesync.core.schema_json import schema_from_json
+from lakesync.core.schema import schema_from_json
 from lakesync.errors import FlowRefused
 
 SCHEMA = schema_from_json(

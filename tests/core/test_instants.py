@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.instants import utc_text
+from lakesync.core.wording import utc_text
 
 _LAST_MS = 253_402_300_799_999
 

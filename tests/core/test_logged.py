@@ -1,4 +1,4 @@
-"""lakesync.core.logged: what the log keeps beside each delta, for rules that come later."""
+"""lakesync.core.config: what the log keeps beside each delta, for rules that come later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
+from lakesync.core.config import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.rules import RULE_COLUMNS_MAX, Bucket, Filter, SyncRules
 
 tables = st.sets(st.sampled_from(["todos", "lists"]), max_size=2).map(frozenset)

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakesync.core.delta import Op, checked_delta
+from lakesync.core.messages import checked_first
 from lakesync.core.names import (
     KEPT_SUFFIXES,
     flow_database,
@@ -24,7 +25,6 @@ from lakesync.core.names import (
     staged_column,
 )
 from lakesync.core.schema import Column, TableSchema
-from lakesync.core.snapshot_order import checked_first
 from lakesync.errors import ValidationFailed
 from tests.support.strategies import identifiers, texts
 

@@ -1,4 +1,4 @@
-"""lakesync.core.omission: which columns are left out, by claims alone, and what is left then."""
+"""lakesync.core.visibility: which columns are left out, by claims alone, and what is left then."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from lakesync.core.delta import Delta, Op, checked_delta, make_delta
 from lakesync.core.merge import fold
-from lakesync.core.omission import Omissions, delta_without, state_without
 from lakesync.core.rules import Claim, ClaimFilter, Omission, SyncRules
-from lakesync.core.scope import EVERYTHING, NOTHING, OTHERS
-from lakesync.core.visibility import Viewer
+from lakesync.core.visibility import (
+    EVERYTHING,
+    NOTHING,
+    OTHERS,
+    Omissions,
+    Viewer,
+    delta_without,
+    state_without,
+)
 from tests.core.test_visibility import CLAIMS, MINE, bucket
 
 HR = ClaimFilter(Claim(("role",)), "eq", "hr")

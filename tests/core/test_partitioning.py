@@ -1,4 +1,4 @@
-"""lakesync.core.partitioning: what a table may be partitioned and sorted by, and how it is said."""
+"""lakesync.core.schema: what a table may be partitioned and sorted by, and how it is said."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.column_map import ColumnMap, map_schema
-from lakesync.core.evolution import evolve
-from lakesync.core.partitioning import PARTITION_WIDTH_MAX, PartitionField, partition_field
-from lakesync.core.schema import Column, TableSchema
-from lakesync.core.schema_json import schema_from_json
+from lakesync.core.schema import (
+    PARTITION_WIDTH_MAX,
+    Column,
+    PartitionField,
+    TableSchema,
+    evolve,
+    partition_field,
+    schema_from_json,
+)
 from lakesync.errors import SchemaMismatch
 from tests.support.strategies import identifiers
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core import row_deltas as module
+from lakesync.core import merge as module
 from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, checked_delta
-from lakesync.core.merge import RowState, fold
-from lakesync.core.row_deltas import deltas_of
+from lakesync.core.merge import RowState, deltas_of, fold
 from tests.support.builders import CLIENT, ROW, TABLE, delete, insert, update
 from tests.support.strategies import row_deltas
 

@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.delta import COLUMNS_MAX, Delta
-from lakesync.core.schema import Column, Schemas, TableSchema, check_delta, shown_to_clients
-from lakesync.core.schema_json import (
+from lakesync.core.schema import (
+    Column,
+    Schemas,
+    TableSchema,
+    check_delta,
     schema_from_json,
     schema_to_json,
     schemas_from_json,
     schemas_to_json,
+    shown_to_clients,
 )
 from lakesync.errors import LakeSyncError, NameTaken, SchemaMismatch, ValidationFailed
 from tests.support.builders import delete, insert, update

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.snapshot_order import tables_read
+from lakesync.core.messages import tables_read
 
 
 @pytest.mark.parametrize(

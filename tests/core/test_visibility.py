@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules
-from lakesync.core.scope import NOTHING, OTHERS, SCOPE_CHARS_MAX, scope_of
-from lakesync.core.transition import Transition
 from lakesync.core.values import canonical
-from lakesync.core.visibility import Viewer
+from lakesync.core.visibility import NOTHING, OTHERS, SCOPE_CHARS_MAX, Transition, Viewer, scope_of
 
 CLAIMS = {"sub": "ann", "org": {"id": 7, "teams": ["red", "blue"]}, "none": None, "odd": {"a": 1}}
 MINE = Filter("owner", "eq", Claim(("sub",)))

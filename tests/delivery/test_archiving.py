@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.adapters.compositions import Lifecycle
 from lakesync.adapters.database import Position
-from lakesync.core.claims import DeliveryPlace
+from lakesync.core.deliveries import DeliveryPlace
 from lakesync.errors import AdapterUnreachable, DestinationRefused
 from lakesync.maintenance.destination_erasure import ask_destinations
 from lakesync.result import Err
@@ -199,7 +199,7 @@ def test_erasure_killed_anywhere_is_completed_by_the_next_delivery(*, last_happe
 def test_archive_erasure_continues_where_time_ran_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lakesync.delivery.erasing.DELTAS_READ", 1)
+    monkeypatch.setattr("lakesync.delivery.table_delivery.DELTAS_READ", 1)
     world = world_with_history()
     world.push(delete("old", at=at_ms(20)))
     world.flush()

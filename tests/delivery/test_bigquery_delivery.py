@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.core.pace import GATHER_MS
-from lakesync.core.schema_json import schema_to_json
+from lakesync.core.deliveries import GATHER_MS
+from lakesync.core.schema import schema_to_json
 from lakesync.testing.batches import schema
 from tests.delivery.world import GATEWAY, World
 from tests.support.bigquery import BigQueryDestination, bigquery_destination

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.claims import DeliveryPlace
+from lakesync.core.deliveries import DeliveryPlace
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention, NotFound
 from tests.delivery.world import GATEWAY, World
 from tests.support.builders import at_ms, delete, insert, update

@@ -18,7 +18,7 @@ from tests.support.lake import Killed, Life
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.adapters.row_images import RowImages
+    from lakesync.adapters.database import RowImages
 
 SECRET = "the value that has to go"
 

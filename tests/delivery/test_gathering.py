@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.claims import Batch, delivery_place
-from lakesync.core.pace import GATHER_DELTAS_MAX, GATHER_MS, Pace
-from lakesync.delivery.table import chained
+from lakesync.core.deliveries import GATHER_DELTAS_MAX, GATHER_MS, Batch, Pace, delivery_place
+from lakesync.delivery.table_delivery import chained
 from lakesync.errors import AdapterQuotaExceeded
 from lakesync.result import Err
 from tests.delivery.world import KeptDatabase, World
@@ -20,8 +19,7 @@ from tests.support.builders import at_ms, delete, insert, update
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
-    from lakesync.adapters.database import Inserted, TableBatch
-    from lakesync.adapters.row_images import RowImages
+    from lakesync.adapters.database import Inserted, RowImages, TableBatch
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -129,7 +127,7 @@ def test_full_write_is_not_delayed() -> None:
     world.push(numbered(0))
     world.flush()
     world.once()
-    with patch("lakesync.core.pace.GATHERED", Pace(GATHER_MS, 4, 1_000_000, 10)):
+    with patch("lakesync.core.deliveries.GATHERED", Pace(GATHER_MS, 4, 1_000_000, 10)):
         for number in range(1, 9):
             world.push(numbered(number))
             world.flush()
@@ -186,7 +184,7 @@ def test_filtered_rows_are_gathered_into_one_write() -> None:
         world.push(numbered(number))
     world.push(update("r1", at=at_ms(99), n=99), delete("r2", at=at_ms(100)))
     world.flush()
-    with patch("lakesync.delivery.table.IMAGES_MAX", 5):
+    with patch("lakesync.delivery.table_delivery.IMAGES_MAX", 5):
         world.once()
 
     assert world.database.writes == 1
@@ -197,7 +195,7 @@ def test_filtered_rows_are_gathered_into_one_write() -> None:
 @pytest.mark.law("D15", "D8")
 def test_filling_takes_at_most_four_writes() -> None:
     world = GatheringWorld()
-    with patch("lakesync.delivery.filling.ROWS_MAX", 3):
+    with patch("lakesync.delivery.table_delivery.ROWS_MAX", 3):
         for number in range(20):
             world.push(numbered(number))
         world.flush()

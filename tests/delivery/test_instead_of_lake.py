@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.core.config import GatewayConfig
-from lakesync.core.destinations import destinations_from_json, destinations_to_json
-from lakesync.core.destinations_json import read_destination
+from lakesync.core.destinations import (
+    destinations_from_json,
+    destinations_to_json,
+    read_destination,
+)
 from lakesync.errors import Conflict, DestinationRefused
 from tests.delivery.world import GATEWAY, World
 from tests.support.builders import at_ms, insert

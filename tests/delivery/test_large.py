@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.lake.parquet import read_batch
-from lakesync.core.claims import Batch, DeliveryPlace
+from lakesync.core.deliveries import GATHER_MS, Batch, DeliveryPlace
 from lakesync.core.destinations import Destination
-from lakesync.core.pace import GATHER_MS
-from lakesync.delivery.deliver import Deliverer
-from lakesync.delivery.large import JobRuns, is_large, large_places
-from lakesync.delivery.table import TableDelivery
+from lakesync.delivery.deliverer import Deliverer, JobRuns, is_large, large_places
+from lakesync.delivery.table_delivery import TableDelivery
 from lakesync.ports import DeliveryState
 from tests.delivery.world import GATEWAY, World
 from tests.support.builders import at_ms, insert

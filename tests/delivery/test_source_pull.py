@@ -11,13 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakesync.adapters.compositions import Lifecycle
-from lakesync.adapters.database import TableBatch
+from lakesync.adapters.database import RowImages, TableBatch
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
-from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.adapters.row_images import RowImages
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.core.merge import EMPTY, apply, state_of, view

@@ -8,20 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.database_types import database_kinds
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.parquet import ParquetEncoder, read_batch
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core.claims import delivery_place
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.column_map import map_state
+from lakesync.core.deliveries import delivery_place
 from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.core.visibility import rule_columns
-from lakesync.delivery.archiving import Archiver
-from lakesync.delivery.deliver import Deliverer
+from lakesync.delivery.deliverer import Archiver, Deliverer
 from lakesync.errors import AdapterUnreachable, Contention, LakeSyncError
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.maintenance.flush import Flusher
 from lakesync.result import Err, Ok
 from lakesync.wire.row_state import decode_row_state

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.adapters.objects.adapter import ObjectsDatabase
-from lakesync.connectors.definition import definition_from
-from lakesync.connectors.one_writer import OneWriter
-from lakesync.connectors.port import Stretch
-from lakesync.connectors.storage import Storage
-from lakesync.connectors.stretch import PATIENCE_S_MAX, StretchRead, Work, read_whole
+from lakesync.adapters.objects import ObjectsDatabase
+from lakesync.connectors.large_polls import PATIENCE_S_MAX, OneWriter, StretchRead, Work, read_whole
+from lakesync.connectors.port import Storage, Stretch
+from lakesync.connectors.registry import definition_from
 from lakesync.core.destinations import Destination
 from lakesync.core.flows import ConnectorSource, DatabaseSource, Flow
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure, Conflict
-from lakesync.flows.large import large_rows
-from lakesync.flows.routes import keeper
+from lakesync.flows.routes import keeper, large_rows
 from tests.flows.world import GATEWAY, SOURCE_TABLE, World
 from tests.support.builders import at_ms, insert
 from tests.support.gateways import administrator
@@ -253,7 +250,7 @@ def test_job_combines_reads_into_few_writes_for_a_folder_destination() -> None:
 
 @pytest.mark.law("Y11")
 def test_combined_write_of_a_job_is_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakesync.connectors.one_writer.JOB_BYTES_MAX", 10)
+    monkeypatch.setattr("lakesync.connectors.large_polls.JOB_BYTES_MAX", 10)
     monkeypatch.setattr("lakesync.flows.routes.PAGE_ROWS_MAX", 10_000)  # pages of two rows
     world, folder = to_a_folder(31)
     world.by_hand.job(GATEWAY, "flow", handed_over(world))

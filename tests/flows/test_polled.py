@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
-from lakesync.adapters.row_images import RowImages
+from lakesync.adapters.database import PlacedDelta, Position, RowImages, TableBatch
 from lakesync.connectors import Change, SourceColumn, SourceTable, Unreadable
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.core.column_map import map_state
-from lakesync.core.flows_json import read_flow
+from lakesync.core.flows import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse

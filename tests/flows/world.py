@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.connectors.outside import Outside
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryConnectors
 from lakesync.connectors.polls import LEASE_MS
+from lakesync.connectors.port import Outside
 from lakesync.core.clock import stamp
 from lakesync.flows.routes import keeper
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.wire.row_state import decode_row_state
 from tests.delivery.world import KeptDatabase
 from tests.support.gateways import GivenTime, pusher
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.errors import LakeSyncError
-    from lakesync.flows.admin import FlowAdmin
+    from lakesync.flows.flow_admin import FlowAdmin
     from lakesync.result import Result
 
 GATEWAY = "acme"

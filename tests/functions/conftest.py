@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters.attachments.memory import MemorySignedObjects
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
-from lakesync.buffer.memory_audit import MemoryAudit
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.runtime import (
-    wiring,
-    wiring_access,
-    wiring_actions,
-    wiring_attachments,
-    wiring_connectors,
+from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import (
+    MemoryAccess,
+    MemoryAudit,
+    MemoryConnectors,
+    MemoryHandlers,
+    MemoryQuotas,
+    MemoryRuns,
 )
+from lakesync.runtime import wiring, wiring_connectors
 from tests.support.function_environment import ENVIRONMENT
 from tests.support.logs import logged
 from tests.support.repository import ROOT
@@ -113,21 +110,21 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         monkeypatch.delenv(name, raising=False)
     buffer, access = MemoryBuffer(), MemoryAccess()
     monkeypatch.setattr(wiring, "buffer", lambda _: buffer)
-    monkeypatch.setattr(wiring_access, "store", lambda _: access)
+    monkeypatch.setattr(wiring, "store", lambda _: access)
     connectors = MemoryConnectors()
     monkeypatch.setattr(wiring_connectors, "connector_store", lambda _: connectors)
     handlers, runs = MemoryHandlers(), MemoryRuns()
-    monkeypatch.setattr(wiring_actions, "handler_store", lambda _: handlers)
-    monkeypatch.setattr(wiring_actions, "runs", lambda _: runs)
+    monkeypatch.setattr(wiring_connectors, "handler_store", lambda _: handlers)
+    monkeypatch.setattr(wiring_connectors, "runs", lambda _: runs)
     audit = MemoryAudit()
-    monkeypatch.setattr(wiring_access, "audit_store", lambda _: audit)
+    monkeypatch.setattr(wiring, "audit_store", lambda _: audit)
     quotas = MemoryQuotas()
-    monkeypatch.setattr(wiring_access, "quota_store", lambda _: quotas)
+    monkeypatch.setattr(wiring, "quota_store", lambda _: quotas)
     # Mangum makes a loop for the life of its process, and a test is not one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     attachments = MemorySignedObjects()
-    monkeypatch.setattr(wiring_attachments, "signed_objects", lambda _: attachments)
+    monkeypatch.setattr(wiring, "signed_objects", lambda _: attachments)
     yield Functions(buffer, access, quotas, audit, attachments)
     asyncio.set_event_loop(None)
     loop.close()

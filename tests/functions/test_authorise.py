@@ -12,11 +12,10 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from lakesync.buffer.memory_connections import MemoryConnections
-from lakesync.buffer.memory_tickets import MemoryTickets
+from lakesync.buffer.memory_stores import MemoryConnections, MemoryTickets
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.runtime import wiring_realtime
-from lakesync.runtime.realtime.tickets import TICKET_S_MAX
+from lakesync.runtime.websocket_handshake import TICKET_S_MAX
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.checkpoint import chunks
-from lakesync.compat import checkpoint_stream as stream
-from lakesync.compat.follower_state import Follower, pack
+from lakesync.checkpoint import store
+from lakesync.compat import follower_pulls as stream
+from lakesync.compat.follower_progress import Follower, pack
 from lakesync.core.merge import fold, view
 from lakesync.runtime import wiring
-from lakesync.runtime.api import checkpoint as route
+from lakesync.runtime.api import pull as route
 from lakesync.wire.records import decode_records
 from tests.functions.conftest import event
 from tests.support.builders import at_ms, delete, insert, update
@@ -79,7 +79,7 @@ def frames(body: bytes) -> list[list[Delta]]:
 
 @pytest.fixture
 def served(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Served:
-    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 4)
+    monkeypatch.setattr(store, "PART_DELTAS_MAX", 4)
     gateway = Kept(chunk_bytes=1_500)
     columns = [{"name": "owner", "type": "string"}, {"name": "n", "type": "number"}]
     for table in ("lists", "notes", "todos"):

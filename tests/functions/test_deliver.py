@@ -11,24 +11,30 @@ import pytest
 from moto import mock_aws
 
 from lakesync.adapters.database import HISTORY_MS
-from lakesync.core.archive import Archive
-from lakesync.core.claims import announcement, delivery_place
-from lakesync.core.destinations import Destination, Destinations
-from lakesync.delivery.deliver import Delivered, Lag
+from lakesync.core.deliveries import announcement, delivery_place
+from lakesync.core.destinations import Archive, Destination, Destinations
+from lakesync.delivery.deliverer import Delivered, Lag
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention
-from lakesync.maintenance.batches import Batch
+from lakesync.maintenance.flush import Batch
 from lakesync.ports import BatchRow
-from lakesync.runtime import wiring, wiring_deliver
-from lakesync.runtime.deliver import BACK_OFF_S_MAX, LAGS_MAX, deliver_handler
+from lakesync.runtime import deliver as wiring_deliver
+from lakesync.runtime import wiring
+from lakesync.runtime.deliver import (
+    BACK_OFF_S_MAX,
+    LAGS_MAX,
+    deliver_handler,
+    open_archive,
+    open_database,
+    secret_text,
+)
 from lakesync.runtime.settings import DeliverSettings, SettingsError, load
-from lakesync.runtime.wiring_deliver import open_archive, open_database, secret_text
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.core.claims import DeliveryPlace
+    from lakesync.core.deliveries import DeliveryPlace
     from lakesync.runtime.settings import Aws
     from tests.functions.conftest import Functions
 

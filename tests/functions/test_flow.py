@@ -9,15 +9,13 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.connectors.definition import Definition
+from lakesync.connectors.registry import Definition
 from lakesync.core.config import GatewayConfig
-from lakesync.core.flows import flow_to_stored
-from lakesync.core.flows_json import read_flow
+from lakesync.core.flows import flow_to_stored, read_flow
 from lakesync.errors import AdapterUnreachable, SourceUnavailable, ValidationFailed
 from lakesync.flows.routes import FlowRoutes
-from lakesync.runtime import flow_counts, wiring_connectors, wiring_deliver
-from lakesync.runtime.database_checks import asked_by
-from lakesync.runtime.flow_counts import COUNT_S, counted_by, with_counts
+from lakesync.runtime import deliver, invocations, wiring_connectors
+from lakesync.runtime.invocations import COUNT_S, asked_by, counted_by, with_counts
 from lakesync.testing.batches import batch
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
@@ -98,7 +96,7 @@ def test_a_flow_plan_without_time_left_omits_counts() -> None:
     sent = {"gateway": "demo", "name": "across", "plan": flow_to_stored(FLOW)}
 
     assert handler(sent, None)["tables"] == [{"table": "orders"}]
-    assert flow_counts._BEGINS_S < COUNT_S < 29
+    assert invocations._BEGINS_S < COUNT_S < 29
 
 
 @pytest.mark.parametrize("answer", [(False, b""), (True, b"{}")])
@@ -185,7 +183,7 @@ def test_a_database_is_checked_by_the_function_that_will_use_it(
         return database
 
     opening(monkeypatch, opened)
-    monkeypatch.setattr(wiring_deliver, "database_opener", lambda *_, **__: opened)
+    monkeypatch.setattr(deliver, "database_opener", lambda *_, **__: opened)
     for name in ("flow", "deliver"):
         handler = functions.load(name)
         database.is_away = False

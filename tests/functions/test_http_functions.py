@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lakesync.connectors.definition import Definition
+from lakesync.connectors.registry import Definition
 from lakesync.core.messages import Pull
 from lakesync.errors import InternalError
 from lakesync.ports import GATEWAY_KIND, Quota, Revocation
@@ -376,7 +376,7 @@ def test_an_invalid_pull_parameter_is_named(functions: Functions, name: str, val
 def test_a_page_states_its_lag_unless_a_commit_or_freshness_is_requested(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.log.raising.RAISED_EVERY_MS", 60_000)
+    monkeypatch.setattr("lakesync.log.read.RAISED_EVERY_MS", 60_000)
     functions.http("push", "push_json")
     gateway = event("push_json")["pathParameters"]["gateway"]
     open_lanes(functions.buffer, gateway, 2)

@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.connectors.polls import Step
 from lakesync.errors import Unavailable, ValidationFailed
-from lakesync.runtime.ingest import (
+from lakesync.runtime.polls import (
     EXECUTION_S_MAX,
     POLLS_BEHIND,
     POLLS_FAULTY,
@@ -135,7 +135,7 @@ def test_an_unavailable_connector_store_is_raised_to_the_state_machine(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "lakesync.buffer.memory_connectors.MemoryConnectors.connector",
+        "lakesync.buffer.memory_stores.MemoryConnectors.connector",
         lambda *_: (_ for _ in ()).throw(Unavailable("away")),
     )
 

@@ -10,10 +10,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.materialise.groups import STARTING
-from lakesync.materialise.lease import Lease
-from lakesync.materialise.storage import LakeStore
-from lakesync.runtime import wiring, wiring_materialise
+from lakesync.materialise.work_queue import STARTING, LakeStore, Lease
+from lakesync.runtime import materialise, wiring
 from lakesync.runtime.materialise import CLAIMS_PER_RUN, materialise_handler
 from tests.functions.conftest import Context, event
 
@@ -232,7 +230,7 @@ def test_the_lag_of_each_gateway_is_the_age_of_its_oldest_claim(bucket: Any) -> 
     for key in ("claims/one/todos/1.json", "claims/one/notes/2.json", "claims/two/todos/1.json"):
         bucket.put_object(Bucket="lake", Key=key, Body=b"{}")
     bucket.put_object(Bucket="lake", Key="claims-failed/three/todos/1.json", Body=b"{}")
-    oldest = wiring_materialise.GlueRuns(Glue(), "materialise", bucket, "lake").oldest()
+    oldest = materialise.GlueRuns(Glue(), "materialise", bucket, "lake").oldest()
 
     assert oldest.keys() == {"one", "two"}
     assert all(age_s < 60 for age_s in oldest.values())

@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_connectors import MemoryConnectors
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryConnectors
 from lakesync.connectors import Change, Unreadable
-from lakesync.connectors.definition import registration_from
-from lakesync.connectors.deltas import client_id_of, delta_of
-from lakesync.connectors.large import JOB_START_MS
+from lakesync.connectors.pages import client_id_of, delta_of
+from lakesync.connectors.poll import JOB_START_MS
+from lakesync.connectors.registry import registration_from
 from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.core.flows import CONNECTORS, DATABASES, LAKES
 from lakesync.core.merge import fold, view
 from lakesync.errors import AdapterRefused, RateLimited
 from lakesync.flows.routes import keeper
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.result import Err
-from lakesync.runtime.ingest import ingest_handler
+from lakesync.runtime.polls import ingest_handler
 from lakesync.wire.row_state import decode_row_state
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_removal import MemoryItems
-from lakesync.checkpoint.from_lake import flushed_from_json
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryItems
+from lakesync.checkpoint.replay_from import flushed_from_json
 from lakesync.core.destinations import Destination, Destinations
 from lakesync.errors import Contention, InternalError, ValidationFailed
-from lakesync.maintenance.deletion import QUIET_MS
-from lakesync.runtime import retain, wiring, wiring_access
+from lakesync.maintenance.erasure import QUIET_MS
+from lakesync.runtime import retention, wiring
 from tests.functions.conftest import Context, event
 from tests.support.builders import WALL_MS, at_ms, delete, insert
 from tests.support.checkpoints import GATEWAY, Kept
@@ -135,7 +135,7 @@ def test_a_deleted_gateway_has_no_further_retention_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     items = MemoryItems(gateway.buffer, functions.access, functions.quotas)
-    monkeypatch.setattr(wiring_access, "items", lambda _: items)
+    monkeypatch.setattr(wiring, "items", lambda _: items)
     run("build")
     unfinished = run("delete", remaining_ms=1_000)
     assert (unfinished["finished"], unfinished["gone"], unfinished["left"]) == (False, False, {})
@@ -158,7 +158,7 @@ def test_deletion_of_an_unknown_gateway_is_not_found(
     empty = MemoryBuffer()
     monkeypatch.setattr(wiring, "buffer", lambda _: empty)
     items = MemoryItems(empty, functions.access, functions.quotas)
-    monkeypatch.setattr(wiring_access, "items", lambda _: items)
+    monkeypatch.setattr(wiring, "items", lambda _: items)
     gateway.objects.bodies.clear()
 
     assert run("delete")["code"] == "NOT_FOUND"
@@ -212,6 +212,6 @@ def test_an_internal_error_of_a_retention_task_is_logged_and_counted(
 
 
 def test_the_retain_functions_docstring_names_the_retention_tasks() -> None:
-    text = (retain.__doc__ or "").split()
+    text = (retention.__doc__ or "").split()
 
     assert {"build", "trim", "forget", "clean"} <= set(text)

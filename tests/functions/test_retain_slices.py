@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.checkpoint.chunks import CHUNK_BYTES_MAX
-from lakesync.checkpoint.store import Checkpoints
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.checkpoint.store import CHUNK_BYTES_MAX, Checkpoints
 from lakesync.errors import NotFound, Unavailable
 from lakesync.log.declare import Declare
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.maintenance.checkpoint_keep import Keeper
-from lakesync.maintenance.tombstones import Forgetter
-from lakesync.maintenance.trim import Trimmer
+from lakesync.log.read import ReadBarrier
+from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
+from lakesync.maintenance.retention import Forgetter, Trimmer
 from lakesync.ports import NO_HEAD, FlushState
-from lakesync.runtime.retain import Retention
-from lakesync.runtime.retain_handler import retain_handler
-from lakesync.runtime.retain_slices import (
+from lakesync.runtime.retention import (
     SINGLES_MAX,
     SLICE_GATEWAYS,
     SLICES_MAX,
+    Retention,
     Slices,
+    retain_handler,
 )
 from tests.functions.conftest import Context, no_deletion
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push

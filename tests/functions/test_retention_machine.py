@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.checkpoint.from_lake import flushed_from_json
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.maintenance.checkpoint_keep import KEEP_MS, Keeper
-from lakesync.maintenance.trim import Trimmer
-from lakesync.runtime.retain import Retention
-from lakesync.runtime.retain_handler import retain_handler
-from lakesync.runtime.retain_slices import Slices
+from lakesync.checkpoint.replay_from import flushed_from_json
+from lakesync.log.read import ReadBarrier
+from lakesync.maintenance.checkpoint_upkeep import KEEP_MS, Keeper
+from lakesync.maintenance.retention import Trimmer
+from lakesync.runtime.retention import Retention, Slices, retain_handler
 from tests.functions.conftest import Context, no_deletion
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, Kept, Reader

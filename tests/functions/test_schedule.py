@@ -12,14 +12,14 @@ import pytest
 from moto import mock_aws
 
 from lakesync.adapters.lake.sqs import SqsQueue
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterFailed, Unavailable, ValidationFailed
-from lakesync.maintenance import due
-from lakesync.maintenance.due import DUE_HEADS_MAX, due_slices
+from lakesync.maintenance import flush
+from lakesync.maintenance.flush import DUE_HEADS_MAX, due_slices
 from lakesync.ports import NO_HEAD
 from lakesync.runtime import observe, wiring
-from lakesync.runtime.schedule import MESSAGES_MAX, SENDERS_MAX, schedule_handler
+from lakesync.runtime.tasks import MESSAGES_MAX, SENDERS_MAX, schedule_handler
 from tests.functions.conftest import Context, event
 from tests.support.commits import Writer
 
@@ -288,7 +288,7 @@ def test_the_schedule_function_invokes_itself_asynchronously(
             invoked.append(asked)
 
     heads_max = 20
-    monkeypatch.setattr(due, "DUE_HEADS_MAX", heads_max)
+    monkeypatch.setattr(flush, "DUE_HEADS_MAX", heads_max)
     for gateway in GATEWAYS[: heads_max + 1]:
         Writer(functions.buffer, gateway).write()
     with mock_aws():

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.cli.cost import counts
-from lakesync.core.claims import announcement
+from lakesync.core.deliveries import announcement
 from lakesync.maintenance.flush import TOGETHER_TABLES_MAX
 from lakesync.materialise import small_batches
-from lakesync.materialise.groups import group_of_table
-from lakesync.materialise.lease import Lease
-from lakesync.materialise.left import LeftToSpark, MergeLeft
 from lakesync.materialise.small_batches import (
     BUSY_S_MAX,
     BYTES_MAX,
@@ -21,6 +18,7 @@ from lakesync.materialise.small_batches import (
     SmallBatches,
     Taken,
 )
+from lakesync.materialise.work_queue import Lease, LeftToSpark, MergeLeft, group_of_table
 from lakesync.runtime.materialise import SMALL_FAULTS, SMALL_TRIES_MAX, materialise_handler
 from tests.functions.conftest import Context
 from tests.functions.test_materialise import BACK, DONE, SENT, Runs

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.buffer.memory_stores import MemoryConnections
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.errors import Unavailable
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.ports import Connection, Revocation
 from lakesync.runtime import observe, wiring, wiring_connectors, wiring_realtime
-from lakesync.runtime.realtime import frames as frames_module
-from lakesync.runtime.realtime.flood import COUNTED_AT_ONCE, WINDOW_FRAMES_MAX, WINDOW_S
-from lakesync.runtime.settings_realtime import FramesSettings
+from lakesync.runtime import websocket_frames as frames_module
+from lakesync.runtime.websocket_frames import COUNTED_AT_ONCE, WINDOW_FRAMES_MAX, WINDOW_S
+from lakesync.runtime.wiring_realtime import FramesSettings
 from lakesync.wire import frames, proto
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.frames import Tag

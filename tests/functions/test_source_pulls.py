@@ -10,15 +10,14 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.core.archive import Archive
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.destinations import Destination
+from lakesync.core.destinations import Archive, Destination
 from lakesync.errors import AdapterRefused, AdapterUnreachable
-from lakesync.runtime import wiring, wiring_deliver
+from lakesync.runtime import deliver, wiring
 from lakesync.testing.batches import batch
 from lakesync.wire.proto import decode_page
 from tests.functions.conftest import Context, event
@@ -48,7 +47,7 @@ def answering(
         return invoke
 
     monkeypatch.setattr(wiring, "invoker", invoker)
-    monkeypatch.setattr(wiring_deliver, "open_database", lambda _: opened)
+    monkeypatch.setattr(deliver, "open_database", lambda _: opened)
     declared = functions.buffer.destinations("demo").with_one(
         Destination("warehouse", "postgres", "warehouse", archive=archive)
     )
@@ -106,7 +105,7 @@ def test_a_source_pull_continues_through_the_archive_without_a_re_sync(
     """What moved into it since the client's last page is not read anew, as rows."""
     database, archive = filled(), HistoryArchive(MemoryAdapter(), "", "demo/warehouse/0")
     answering(functions, monkeypatch, lambda *_: database, archive=Archive("cold", 7))
-    monkeypatch.setattr(wiring_deliver, "open_archive", lambda _: lambda *_: archive)
+    monkeypatch.setattr(deliver, "open_archive", lambda _: lambda *_: archive)
     first = functions.http("pull", "pull_source_first_page").json
     deltas = [make_delta(Op.UPDATE, "todos", "r", {"n": n}, client_id="w", hlc=n) for n in (2, 3)]
     after = database.mark("todos").unwrap()

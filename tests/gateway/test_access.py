@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_stores import MemoryAccess
 from lakesync.errors import ClientTaken, LakeSyncError, Revoked, Unavailable, ValidationFailed
 from lakesync.gateway import access as module
 from lakesync.gateway.access import (
     CLIENTS_REMEMBERED_MAX,
     GATEWAYS_REMEMBERED_MAX,
+    NOTED_MS_MIN,
+    REFUSALS_NOTED_MS_MIN,
     REMEMBERED_MS_MAX,
     REVOCATIONS_MAX,
     USER_BYTES_MAX,
     Access,
     AccessAdmin,
 )
-from lakesync.gateway.seen import NOTED_MS_MIN, REFUSALS_NOTED_MS_MIN
 from lakesync.ports import Seen
 from tests.support.builders import WALL_MS
 

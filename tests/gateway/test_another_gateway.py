@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.epoch import identity_of, new_epoch, restored_at, was_restored
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import SNAPSHOT, Pull

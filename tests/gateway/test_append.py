@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.pack import pack_mark, unpack_mark
+from lakesync.buffer.item_format import pack_mark, unpack_mark
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.append import REMEMBERED_MAX, REMEMBERED_MIN, AppendMark, advanced
 from lakesync.errors import LakeSyncError
 from lakesync.log.limits import Limits

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.attachments.memory import MemorySignedObjects
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core import attachments
 from lakesync.core.attachments import Attachment, Digester, attachment
 from lakesync.core.clock import STAMP_MAX

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.errors import Unavailable
+from lakesync.gateway import broadcast, connected
 from lakesync.gateway import broadcast as module
-from lakesync.gateway import broadcast_pages, connected
 from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
 from lakesync.gateway.pull import PullService
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND, Revocation
@@ -132,7 +132,7 @@ def test_group_is_poked_when_deciding_its_broadcast_takes_too_long(
 ) -> None:
     world.connect("ann")
     settled(world)
-    monkeypatch.setattr(broadcast_pages, "DECIDE_MS_MAX", 0)
+    monkeypatch.setattr(broadcast, "DECIDE_MS_MAX", 0)
     world.write("bob", "r1", title="Buy milk")
     world.notify()
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
-from lakesync.log.looks import LOOKS_APART_MS
-from lakesync.log.raising import CLOCKS_APART_MS, RAISED_EVERY_MS
+from lakesync.log.read import CLOCKS_APART_MS, LOOKS_APART_MS, RAISED_EVERY_MS
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, deltas_of, pulled, pusher
 

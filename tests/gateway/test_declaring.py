@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core import declaring
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.core import declared_names
 from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
-from lakesync.core.declaring import admitting, user_digest
+from lakesync.core.declared_names import admitting, user_digest
 from lakesync.core.names import folded
 from lakesync.errors import Conflict, NotFound, TooManyTables
 from lakesync.log.declare import Declare
@@ -66,7 +66,7 @@ def forget_rows(buffer: MemoryBuffer) -> None:
 def test_user_declares_a_bounded_number_of_tables_over_all_its_clients(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declaring, "CLIENT_TABLES_MAX", 2)
+    monkeypatch.setattr(declared_names, "CLIENT_TABLES_MAX", 2)
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
     tables = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
 
@@ -86,8 +86,8 @@ def test_user_declares_a_bounded_number_of_tables_over_all_its_clients(
 def test_declared_tables_leave_room_for_tables_with_schemas(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declaring, "TABLES_MAX", 4)
-    monkeypatch.setattr(declaring, "DECLARED_TABLES_MAX", 3)
+    monkeypatch.setattr(declared_names, "TABLES_MAX", 4)
+    monkeypatch.setattr(declared_names, "DECLARED_TABLES_MAX", 3)
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
     tables = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
 
@@ -102,8 +102,8 @@ def test_declared_tables_leave_room_for_tables_with_schemas(
 def test_user_declares_a_bounded_number_of_columns_per_table_and_in_total(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declaring, "CLIENT_TABLE_COLUMNS_MAX", 2)
-    monkeypatch.setattr(declaring, "CLIENT_COLUMNS_MAX", 3)
+    monkeypatch.setattr(declared_names, "CLIENT_TABLE_COLUMNS_MAX", 2)
+    monkeypatch.setattr(declared_names, "CLIENT_COLUMNS_MAX", 3)
     service = pusher(buffer, time_=time)
 
     assert sent(service, insert("r1", at=at_ms(1), a=1, b=1)) == []
@@ -118,7 +118,7 @@ def test_user_declares_a_bounded_number_of_columns_per_table_and_in_total(
 def test_column_names_declared_by_clients_leave_room_for_schemas(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declaring, "DECLARED_BYTES_MAX", 1_000)
+    monkeypatch.setattr(declared_names, "DECLARED_BYTES_MAX", 1_000)
     service = pusher(buffer, time_=time)
     long = [
         insert(f"r{n}", at=at_ms(n), **dict[str, Any]({f"{'c' * 60}{n}": 1})) for n in range(30)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.messages import Pull

@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.buffer.memory_stores import MemoryConnections
 from lakesync.errors import AdapterRefused, LakeSyncError, Revoked, Unavailable, Unreachable
-from lakesync.gateway.delivery import LATE_S, SENT_PER_S_MAX, SLOW_TIMES_MAX, Delivery, Outgoing
+from lakesync.gateway.frame_delivery import (
+    LATE_S,
+    SENT_PER_S_MAX,
+    SLOW_TIMES_MAX,
+    Delivery,
+    Outgoing,
+)
 from lakesync.ports import Connection, Delivered
-from lakesync.runtime.realtime.notify import notify_handler
+from lakesync.runtime.websocket_notify import notify_handler
 from tests.support.sockets import GATEWAY, FakeSockets
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.checkpoint import chunks
+from lakesync.checkpoint import store
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.merge import view
 from lakesync.core.messages import SNAPSHOT, Progress, Pull
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
-from lakesync.gateway.resume_token import ResumeToken, resume_token_of
+from lakesync.gateway.paging import ResumeToken, resume_token_of
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state
@@ -29,7 +29,7 @@ OWNERS = ("ada", "bob")
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 4)
+    monkeypatch.setattr(store, "PART_DELTAS_MAX", 4)
 
 
 def rules(gateway: Kept, *filters: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.merge import EMPTY, apply, view

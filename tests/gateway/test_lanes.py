@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import Backpressure, Contention
 from lakesync.log.lanes import FREE_MS, IDLE_MS, close_lanes
 from lakesync.log.limits import Limits
-from lakesync.log.raising import RAISED_EVERY_MS
+from lakesync.log.read import RAISED_EVERY_MS
 from lakesync.maintenance.flush import Flusher
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, insert, push, update

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.checkpoint import chunks
+from lakesync.checkpoint import store
 from lakesync.core.delta import Op
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull, Resync
@@ -214,7 +214,7 @@ class TestWrites:
 def test_checkpoint_is_sent_without_omitted_columns(
     monkeypatch: pytest.MonkeyPatch, deltas_max: int, filters: list[Any]
 ) -> None:
-    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 4)
+    monkeypatch.setattr(store, "PART_DELTAS_MAX", 4)
     kept = Kept(chunk_bytes=400)
     columns = [{"name": name, "type": "string"} for name in ("owner", "title", "state")]
     kept.admin.register_schema(KEPT_GATEWAY, {"table": "todos", "columns": columns})

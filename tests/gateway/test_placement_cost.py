@@ -15,8 +15,7 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import DEFAULT_SHARD, LANES_MAX, MAIN_LANE, SHARDS_MAX
 from lakesync.core.messages import Pull
 from lakesync.errors import ValidationFailed
-from lakesync.log.head_room import pull_units, push_units
-from lakesync.log.lanes import IDLE_MS
+from lakesync.log.lanes import IDLE_MS, pull_units, push_units
 from lakesync.maintenance.flush import Flusher
 from lakesync.maintenance.restore import begin_epoch
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -217,7 +216,7 @@ def test_heads_filled_by_another_release_are_read_and_emptied(
 ) -> None:
     apart = Apart(model, SHARDS_MAX)
     with monkeypatch.context() as as_before:
-        as_before.setattr("lakesync.log.merge_batch.room_bytes", lambda *_: None)
+        as_before.setattr("lakesync.log.push_parts.room_bytes", lambda *_: None)
         assert apart.write_and_read(5) > 2
     written = apart.rows
 

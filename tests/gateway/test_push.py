@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer import pack
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core import declaring
+from lakesync.buffer import item_format
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.core import declared_names
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import AtomicPushTooLarge, Contention, LakeSyncError
 from lakesync.log.limits import Limits
-from lakesync.log.plan import delta_bytes
+from lakesync.log.push_parts import delta_bytes
 from lakesync.wire.records import encode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.commits import logged
@@ -400,7 +400,7 @@ def test_accepted_delta_is_not_refused_after_the_clock_steps_back() -> None:
 class TestTables:
     @pytest.fixture(autouse=True)
     def _few_tables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(declaring, "TABLES_MAX", 3)
+        monkeypatch.setattr(declared_names, "TABLES_MAX", 3)
 
     @pytest.mark.law("B13")
     def test_deltas_of_tables_beyond_the_limit_are_refused_individually(
@@ -478,7 +478,7 @@ class TestTables:
     ) -> None:
         service = pusher(buffer, time_=time)
         service.push(GATEWAY, push(insert("r1", table="t1", at=at_ms(1))))
-        monkeypatch.setattr(pack, "CONFIG_BYTES_MAX", 1)
+        monkeypatch.setattr(item_format, "CONFIG_BYTES_MAX", 1)
 
         deltas = [insert("r2", table=table, at=at_ms(2)) for table in ("t1", "t2")]
         assert codes(service.push(GATEWAY, push(*deltas))) == {1: "TOO_MANY_TABLES"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory_quota import MemoryQuotas
+from lakesync.buffer.memory_stores import MemoryQuotas
 from lakesync.errors import RateLimited, Unavailable
 from lakesync.gateway import quota as module
 from lakesync.gateway.quota import BUSY_SHARE, PAUSE_MS, SHARES, WINDOW_MS, Quotas

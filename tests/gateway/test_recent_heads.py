@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
-from lakesync.log.raising import RAISED_EVERY_MS
+from lakesync.log.read import RAISED_EVERY_MS
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
 from tests.support.lanes import close_all_but

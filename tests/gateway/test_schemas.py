@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.config import config_from_json, config_to_json
-from lakesync.core.schema_json import schema_to_json
+from lakesync.core.schema import schema_to_json
 from lakesync.errors import Conflict, NotFound, SchemaMismatch
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pulled, pusher

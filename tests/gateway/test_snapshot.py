@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import stamp
 from lakesync.core.epoch import was_restored
-from lakesync.core.merge import EMPTY, RowState, fold
+from lakesync.core.merge import EMPTY, RowState, deltas_of, fold
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.core.row_deltas import deltas_of
 from lakesync.errors import (
     Conflict,
     Contention,
@@ -22,11 +21,11 @@ from lakesync.errors import (
     Unavailable,
     ValidationFailed,
 )
-from lakesync.gateway.resume_token import resume_token_of
+from lakesync.gateway.paging import resume_token_of
 from lakesync.log.declare import Declare
 from lakesync.maintenance import restore
 from lakesync.maintenance.restore import begin_epoch
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.retention import Trimmer
 from lakesync.ports import FlushState, HeadMoved
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state

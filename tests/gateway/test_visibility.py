@@ -32,7 +32,7 @@ def buffer() -> LaggingBuffer:
 @pytest.fixture
 def _all_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """No entry is so small that it stays in its lane's head, where it shows with it."""
-    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 0)
+    monkeypatch.setattr("lakesync.log.push_parts.RECENT_BYTES_MAX", 0)
 
 
 @pytest.mark.law("B3")

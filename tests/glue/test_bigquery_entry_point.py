@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync.core.claims import delivery_place
-from lakesync.core.pace import GATHER_MS
-from lakesync.core.schema_json import schema_to_json
-from lakesync.runtime import wiring, wiring_deliver
+from lakesync.core.deliveries import GATHER_MS, delivery_place
+from lakesync.core.schema import schema_to_json
+from lakesync.runtime import deliver, wiring
 from lakesync.runtime.settings import DeliverSettings
 from lakesync.testing.batches import schema
 from tests.delivery.world import GATEWAY, World
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.core.delta import Delta
-    from lakesync.delivery.deliver import Deliverer
+    from lakesync.delivery.deliverer import Deliverer
     from tests.support.bigquery import BigQueryDestination
     from tests.support.lake import Life
     from tools.local_stack.aws_emulator import Emulator
@@ -89,7 +88,7 @@ class Deployed(World):
     def deliverer(self, life: Life | None = None) -> Deliverer:
         """Return the function's, as the stack has it."""
         assert life is None
-        return wiring_deliver.deliverer(self.settings)
+        return deliver.deliverer(self.settings)
 
     def follow(self) -> None:
         """Let the function work on what waits, after as long as it gathers at the most."""

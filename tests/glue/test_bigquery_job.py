@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
 from lakesync.adapters.database import Position
 from lakesync.adapters.lake.parquet import read_batch
-from lakesync.core.pace import GATHER_MS
-from lakesync.core.schema_json import schema_to_json
-from lakesync.delivery.deliver import Deliverer
-from lakesync.delivery.large import JobRuns, large_places
-from lakesync.delivery.table import TableDelivery
+from lakesync.core.deliveries import GATHER_MS
+from lakesync.core.schema import schema_to_json
+from lakesync.delivery.deliverer import Deliverer, JobRuns, large_places
+from lakesync.delivery.table_delivery import TableDelivery
 from lakesync.testing.batches import schema
 from lakesync_spark.bigquery import parts as parts_module
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
-    from lakesync.delivery.desk import Desk
+    from lakesync.delivery.table_context import Desk
     from lakesync.errors import LakeSyncError
     from lakesync_spark.bigquery.run import DeliveryReport
     from tests.support.bigquery import BigQueryDestination

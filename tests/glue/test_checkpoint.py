@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.checkpoint.from_lake import flushed_of
 from lakesync.checkpoint.manifest import Tombstones, digest
+from lakesync.checkpoint.replay_from import flushed_of
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.errors import AdapterFailed, Conflict
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.log.read import ReadBarrier
+from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.flush import Flusher
 from lakesync.maintenance.restore import begin_epoch
-from lakesync.wire.row_records import row_runs
+from lakesync.wire.records import row_runs
 from lakesync_spark.common.arguments import Arguments, CheckpointArguments
 from lakesync_spark.iceberg.checkpoint import build
 from lakesync_spark.iceberg.row_chunks import Destination, write_chunks

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.core.schema import Column, TableSchema
-from lakesync.materialise.comments import own_comments
-from lakesync.materialise.shape import CHANGES_TABLE, COLUMNS, STATE_TABLE
+from lakesync.materialise.lake_schema import CHANGES_TABLE, COLUMNS, STATE_TABLE, own_comments
 from lakesync_spark.iceberg.lake_table import LakeTable
 from tests.support.builders import insert, update
 

@@ -11,9 +11,8 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict
-from lakesync.materialise import lease
-from lakesync.materialise.groups import group_of
-from lakesync.materialise.lease import LEASE_S, Lease
+from lakesync.materialise import work_queue
+from lakesync.materialise.work_queue import LEASE_S, Lease, group_of
 from lakesync_spark.iceberg import apply, branch_write, retype, state_merge, table_run
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import delete, insert, update
@@ -45,7 +44,7 @@ def kill(patch: pytest.MonkeyPatch, owner: Any, step: str, *, after: bool, call:
 
     patch.setattr(owner, step, step_and_die)
     # The lease of a process that is gone stays on record, and is renewed no more.
-    patch.setattr(lease.Lease, "__exit__", lambda one, *_: one._released.set())
+    patch.setattr(work_queue.Lease, "__exit__", lambda one, *_: one._released.set())
 
 
 POINTS = [
@@ -292,7 +291,7 @@ def test_epochs_keep_growing_after_the_lease_object_is_deleted(lake: Lake) -> No
     lake.run()
     lake.put([update("r1", at=6, n=2)])
     lake.run()
-    lake.store.delete(lease.lease_key(group_of(lake.gateway)))
+    lake.store.delete(work_queue.lease_key(group_of(lake.gateway)))
     lake.put([update("r1", at=7, n=3)])
     lake.run()
 

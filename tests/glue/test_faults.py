@@ -20,7 +20,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from lakesync.materialise import small_table
 from lakesync.materialise.iceberg_table import IcebergTable
-from lakesync.materialise.lease import LEASE_S
+from lakesync.materialise.work_queue import LEASE_S
 from lakesync_spark.iceberg import apply, branch_write, branches, state_merge
 from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.table_files import TableFiles

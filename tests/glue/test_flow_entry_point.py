@@ -15,13 +15,12 @@ import pytest
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.state import state_from
 from lakesync.flows.routes import keeper
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.runtime import wiring, wiring_connectors
-from lakesync.runtime.settings import load
-from lakesync.runtime.settings_connectors import PollSettings
+from lakesync.runtime.settings import PollSettings, load
 from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed
 from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url, new_table
 from tests.support.gateways import pusher, real_wall_clock

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.adapters.lake.typed_text import text_of
+from lakesync.adapters.typed_values import text_of
 from lakesync.core.column_types import fits
 from lakesync.core.values import NULL, canonical
-from lakesync.materialise.columns import LakeColumn
+from lakesync.materialise.lake_schema import LakeColumn
 from lakesync_spark.iceberg.json_text import kept_text as kept_sql
 from lakesync_spark.iceberg.json_text import kept_texts, typed
 from lakesync_spark.iceberg.typed_text import text_of as text_sql

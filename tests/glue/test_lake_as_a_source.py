@@ -13,7 +13,7 @@ import pytest
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import ORDINAL_END, Position
-from lakesync.connectors.storage import Brought
+from lakesync.connectors.port import Brought
 from lakesync.core.merge import fold
 from lakesync.flows.ledger_source import LedgerSource
 from lakesync.materialise.database import IcebergDatabase

@@ -10,7 +10,7 @@ import pytest
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.schema import Column, TableSchema
 from lakesync.materialise import small_table
-from lakesync.materialise.table_layout import recorded_layout
+from lakesync.materialise.lake_schema import recorded_layout
 from lakesync_spark.iceberg import state_merge, table_files
 from lakesync_spark.iceberg.layout import keep_layout
 from lakesync_spark.iceberg.tables import find_table

@@ -12,9 +12,8 @@ import pytest
 
 from lakesync.core.names import flow_database
 from lakesync.maintenance.lake_plan import Step
-from lakesync.materialise.groups import group_of
-from lakesync.materialise.lease import Lease
-from lakesync.materialise.shape import BatchMark
+from lakesync.materialise.lake_schema import BatchMark
+from lakesync.materialise.work_queue import Lease, group_of
 from lakesync_spark.common.arguments import MaintenanceArguments
 from lakesync_spark.iceberg.maintenance import maintain, table_names
 from lakesync_spark.iceberg.maintenance_report import MaintenanceOutcome

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.errors import Conflict
-from lakesync.materialise.shape import COMMIT, EPOCH, MARK_TAG, BatchMark
+from lakesync.materialise.lake_schema import COMMIT, EPOCH, MARK_TAG, BatchMark
 from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.tables import find_table
 from tests.glue.support.spark import BESIDE

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from pyiceberg.catalog import load_catalog
 
-from lakesync.cli.lake_repair import greatest_commit, set_mark
+from lakesync.cli.lake_tables import greatest_commit, set_mark
 from lakesync.core.names import lake_database
-from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.materialise.lake_catalogue import LakeCatalogue
 from lakesync_spark.common.arguments import MaintenanceArguments
 from lakesync_spark.iceberg import state_merge
 from lakesync_spark.iceberg.maintenance import maintain

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync.materialise import storage
-from lakesync.materialise.storage import LakeStore
+from lakesync.materialise import work_queue
+from lakesync.materialise.work_queue import LakeStore
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def version_of(one: dict[str, Any]) -> dict[str, str]:
 def test_removing_old_versions_keeps_current_objects_and_restores_no_deleted_one(
     s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "VERSIONS_REMOVED_MAX", 2)
+    monkeypatch.setattr(work_queue, "VERSIONS_REMOVED_MAX", 2)
     store = LakeStore(s3, BUCKET)
     for prefix in ("checkpoints/acme/", "checkpoints/acme2/"):
         for key, body in [

@@ -15,14 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.lake.parquet import read_batch
-from lakesync.core.claims import Batch, parse_claim
-from lakesync.core.flushing import JSON, PARQUET
+from lakesync.core.config import JSON, PARQUET
+from lakesync.core.deliveries import Batch, parse_claim
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
-from lakesync.maintenance import batches as plan
-from lakesync.materialise.catalogue import LakeCatalogue
-from lakesync.materialise.chain import has_gap, next_chain
-from lakesync.materialise.lease import LEASE_S, Lease, lease_key
+from lakesync.maintenance import flush as plan
+from lakesync.materialise.lake_catalogue import LakeCatalogue
+from lakesync.materialise.work_queue import LEASE_S, Lease, has_gap, lease_key, next_chain
 from lakesync_spark.common.arguments import Arguments, parse_arguments, parse_bigquery_arguments
 from lakesync_spark.common.report import Report, reason_of
 from lakesync_spark.common.staging import is_whole

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import load_catalog
 
-from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.materialise.lake_catalogue import LakeCatalogue
 from lakesync.materialise.small_batches import SmallBatches
 from lakesync.materialise.small_table import SmallTable
 from lakesync_spark.common.arguments import MaintenanceArguments

@@ -14,9 +14,8 @@ import pytest
 
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, NotFound
-from lakesync.materialise import lease
-from lakesync.materialise.groups import group_of
-from lakesync.materialise.lease import LEASE_S
+from lakesync.materialise import work_queue
+from lakesync.materialise.work_queue import LEASE_S, group_of
 from lakesync_spark.common.arguments import MaintenanceArguments
 from lakesync_spark.iceberg import row_erasure
 from lakesync_spark.iceberg.row_erasure import UNNAMED_AGE_MS_MIN, erase
@@ -199,7 +198,7 @@ def dying_after(patch: pytest.MonkeyPatch, owner: Any, step: str) -> None:
         raise Killed
 
     patch.setattr(owner, step, step_and_die)
-    patch.setattr(lease.Lease, "__exit__", lambda one, *_: one._released.set())
+    patch.setattr(work_queue.Lease, "__exit__", lambda one, *_: one._released.set())
 
 
 @pytest.mark.law("E6")
@@ -209,7 +208,7 @@ def test_erasure_removes_all_events_of_a_row_and_refuses_while_its_group_is_busy
     schema = TableSchema("users", (Column("mail", "string"),), version=1, append=True)
     filled(lake, schema)
     monkeypatch.setattr(row_erasure, "BUSY_S_MAX", -1.0)
-    busy = lease.Lease.acquire_if_free(lake.store, group_of(lake.gateway), "merging")  # type: ignore[arg-type]
+    busy = work_queue.Lease.acquire_if_free(lake.store, group_of(lake.gateway), "merging")  # type: ignore[arg-type]
     assert busy is not None
     with busy, pytest.raises(Conflict, match="in progress all the time"):
         erased(lake, "ann")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.core.flushing import JSON
-from lakesync.core.stored import READS
-from lakesync.materialise.lease import Lease
-from lakesync.materialise.shape import BatchMark
+from lakesync.core.config import JSON
+from lakesync.core.stored_formats import READS
+from lakesync.materialise.lake_schema import BatchMark
+from lakesync.materialise.work_queue import Lease
 from lakesync_spark.iceberg import table_run
 from tests.glue.support.lake import Lake
 from tests.support.builders import delete, insert, update

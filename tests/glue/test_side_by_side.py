@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.materialise import lease
-from lakesync.materialise.groups import GATEWAY_GROUPS, group_of, group_of_table, table_of
-from lakesync.materialise.lease import LEASE_S, Lease
+from lakesync.materialise import work_queue
+from lakesync.materialise.work_queue import (
+    GATEWAY_GROUPS,
+    LEASE_S,
+    Lease,
+    group_of,
+    group_of_table,
+    table_of,
+)
 from lakesync_spark.common.scheduling import SCHEDULER, pool_of
 from lakesync_spark.iceberg import apply, run, state_merge
 from tests.glue.support.lake import Lake
@@ -77,7 +83,7 @@ def test_two_concurrent_runs_share_the_groups_and_apply_each_delta_once(
 ) -> None:
     monkeypatch.setattr(run, "TABLES_AT_ONCE_MAX", 2)
     # Whoever waits lets the others' renewals happen, as they do in the time that it waits for.
-    monkeypatch.setattr(lease, "RENEW_S", 0.02)
+    monkeypatch.setattr(work_queue, "RENEW_S", 0.02)
     lake.store.meanwhile = lambda: time.sleep(0.2)
     both = threading.Barrier(2, timeout=PATIENCE_S)
     met: set[str] = set()

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.claims import parse_claim
+from lakesync.core.deliveries import parse_claim
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.schema_json import schema_from_json
+from lakesync.core.schema import schema_from_json
 from lakesync.errors import Conflict
-from lakesync.materialise import small_table, staged
-from lakesync.materialise.groups import group_of_table
+from lakesync.materialise import lake_rows, small_table
 from lakesync.materialise.iceberg_table import IcebergTable
-from lakesync.materialise.lease import Lease
 from lakesync.materialise.small_batches import SmallBatches, Taken
 from lakesync.materialise.small_table import SmallTable
+from lakesync.materialise.work_queue import Lease, group_of_table
 from lakesync_spark.iceberg import apply
 from tests.glue.support.folder_catalogue import FolderCatalogue
 from tests.glue.support.lake import PREFIX, STACK, Lake
@@ -30,7 +29,7 @@ from tests.glue.test_views import live_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.core.claims import Batch
+    from lakesync.core.deliveries import Batch
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
 
@@ -277,7 +276,7 @@ def test_function_overtaken_by_spark_writes_nothing(
     deltas = begun(lake)
     batch = lake.put([change("r1", 9, title="new")])
     table = table_of(lake)
-    real = staged.read_deltas
+    real = lake_rows.read_deltas
 
     def overtaken(*arguments: Any) -> Any:
         lake.run()

@@ -16,7 +16,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import canonical
 from lakesync.errors import SchemaMismatch
-from lakesync.materialise.columns import LakeColumn, described, evolve
+from lakesync.materialise.lake_schema import LakeColumn, described, evolve
 from lakesync_spark.iceberg import apply
 from tests.glue.support.read_back import read_back
 from tests.glue.support.texts import kept_text

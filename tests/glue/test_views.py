@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 
-from lakesync.adapters.lake.typed_text import value_of
+from lakesync.adapters.typed_values import value_of
 from lakesync.core.merge import as_read, view
 from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema
-from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.kept_shares import KeptViews, Shares
-from lakesync.materialise.shape import EVENTS_TABLE, STATE_TABLE
-from lakesync.materialise.shared_views import shared_views
-from lakesync.materialise.sharing import Share
+from lakesync.materialise.lake_schema import EVENTS_TABLE, STATE_TABLE, LakeColumn
+from lakesync.materialise.sharing import KeptViews, Share, Shares, shared_views
 from lakesync.materialise.views import ViewedTable, schema_statement, views_of
 from lakesync_spark.common.arguments import Arguments
 from lakesync_spark.iceberg import apply

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lakesync.client
-from lakesync.client.storage.position import Position
+from lakesync.client.storage.file import Position
 from lakesync.testing.memory_gateway import MemoryGateway
 from lakesync.wire.frames import encode_pull_frame
 from tests.support.markdown import PYTHON_BLOCK

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.cli.cost import counts
-from lakesync.core.claims import CLAIMS, DELIVERIES
+from lakesync.core.deliveries import CLAIMS, DELIVERIES
 from tests.infrastructure.stack import (
     as_list,
     folder_of,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lakesync.cli.cost.floor import ALARMS, DETAILED_ALARMS
+from lakesync.cli.cost.model import ALARMS, DETAILED_ALARMS
 from lakesync.runtime import observe
 from lakesync.runtime.deliver import LAG
-from lakesync.runtime.ingest import POLLS_BEHIND, POLLS_FAULTY, SOURCE_KEPT
 from lakesync.runtime.materialise import LAKE_LAG, SMALL_FAULTS
-from lakesync.runtime.schedule import UNFLUSHED_AGE
+from lakesync.runtime.polls import POLLS_BEHIND, POLLS_FAULTY, SOURCE_KEPT
+from lakesync.runtime.tasks import UNFLUSHED_AGE
 from lakesync_spark.iceberg.maintenance_report import SERVICE as MAINTENANCE
 from lakesync_spark.iceberg.maintenance_report import MaintenanceReport
 from tests.infrastructure.aws_limits import dashboard_widgets

@@ -19,7 +19,7 @@ from lakesync.cli.doctor.deployer import (
     policies,
     statements,
 )
-from lakesync.cli.doctor.stack import OUTPUTS, stack_state
+from lakesync.cli.doctor.deployment import OUTPUTS, stack_state
 from tests.infrastructure.transformed import transformed
 from tests.support.repository import ROOT
 

@@ -17,29 +17,21 @@ from unittest.mock import Mock
 import pytest
 from pyiceberg.catalog.noop import NoopCatalog
 
-from lakesync.adapters.attachments.s3 import S3SignedObjects
-from lakesync.buffer import keys
+from lakesync.adapters.lake.s3 import S3SignedObjects
+from lakesync.buffer import item_format
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.buffer.pack import pack_config
+from lakesync.buffer.item_format import pack_config
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import MAIN_LANE
 from lakesync.gateway.broadcast import TURN_MS_MAX
-from lakesync.gateway.delivery import SENT_PER_S_MAX
+from lakesync.gateway.frame_delivery import SENT_PER_S_MAX
 from lakesync.log.limits import Limits
-from lakesync.maintenance.deletion import OBJECT_KINDS
-from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.maintenance.erasure import OBJECT_KINDS
 from lakesync.materialise.database import IcebergDatabase
 from lakesync.materialise.database.place import LakePlace
-from lakesync.runtime import (
-    settings,
-    settings_actions,
-    settings_attachments,
-    settings_connectors,
-    settings_realtime,
-    settings_retention,
-    settings_sources,
-)
+from lakesync.materialise.lake_catalogue import LakeCatalogue
+from lakesync.runtime import settings, wiring_realtime
 from tests.infrastructure.stack import (
     accepts,
     alarms_on,
@@ -181,18 +173,18 @@ def test_admin_function_may_not_delete_rows_heads_or_log_entries() -> None:
         return any(fnmatchcase(pk, pattern) for pattern in keys_allowed)
 
     assert statement["Action"] == "dynamodb:DeleteItem"
-    assert may_delete(keys.revoked_pk("g1"))
-    assert may_delete(keys.user_pk("g1", "phone|1"))
-    assert may_delete(keys.connector_pk("g1"))
-    assert may_delete(keys.action_pk("g1"))
+    assert may_delete(item_format.revoked_pk("g1"))
+    assert may_delete(item_format.user_pk("g1", "phone|1"))
+    assert may_delete(item_format.connector_pk("g1"))
+    assert may_delete(item_format.action_pk("g1"))
     for gateway in ("g1", "user", "revoked"):
-        assert not may_delete(keys.config_pk(gateway))
+        assert not may_delete(item_format.config_pk(gateway))
         for name in ("user", "revoked", "|user|", "|revoked|"):
-            assert not may_delete(keys.head_key(gateway, name)[0])
-            assert not may_delete(keys.log_pk(gateway, name))
-            assert not may_delete(keys.client_pk(gateway, name))
-            assert not any(may_delete(pk) for pk in keys.row_pks(gateway, name))
-    assert not may_delete(keys.GATEWAYS)
+            assert not may_delete(item_format.head_key(gateway, name)[0])
+            assert not may_delete(item_format.log_pk(gateway, name))
+            assert not may_delete(item_format.client_pk(gateway, name))
+            assert not any(may_delete(pk) for pk in item_format.row_pks(gateway, name))
+    assert not may_delete(item_format.GATEWAYS)
 
 
 def test_only_the_listed_roles_may_delete_from_the_buffer() -> None:
@@ -443,7 +435,7 @@ def test_function_that_needs_one_attribute_of_a_head_reads_and_may_read_only_tha
         if fnmatchcase(pk, each)
     ]
 
-    assert pk == keys.head_key("g", MAIN_LANE)[0]
+    assert pk == item_format.head_key("g", MAIN_LANE)[0]
     [statement] = reaching
     assert as_list(statement["Action"]) == [f"dynamodb:{operation}"]
     # As AWS has it for reads of some attributes: named in full, key included, and asked for.
@@ -468,9 +460,9 @@ def test_pull_source_function_may_not_read_rows_and_only_pulls_invoke_it() -> No
         "dynamodb:Query": ["|revoked|*", "|user|*"],
         "dynamodb:UpdateItem": ["|user|*"],
     }
-    for pk in keys.row_pks("g", "todos"):
+    for pk in item_format.row_pks("g", "todos"):
         assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
-    for pk in (keys.config_pk("g"), keys.destinations_pk("g")):
+    for pk in (item_format.config_pk("g"), item_format.destinations_pk("g")):
         assert any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
     assert askers == ["PullFunction"]
     assert "Events" not in functions()["PullSourceFunction"]
@@ -506,9 +498,9 @@ def test_deliver_function_may_write_only_delivery_state_to_the_buffer() -> None:
     [pattern] = statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
 
     assert set(statement["Action"]) == {"dynamodb:PutItem", "dynamodb:DeleteItem"}
-    assert fnmatchcase(keys.delivered_pk("g1"), pattern)
-    assert not fnmatchcase(keys.destinations_pk("g1"), pattern)
-    assert not fnmatchcase(keys.log_pk("g1", "|delivered|"), pattern)
+    assert fnmatchcase(item_format.delivered_pk("g1"), pattern)
+    assert not fnmatchcase(item_format.destinations_pk("g1"), pattern)
+    assert not fnmatchcase(item_format.log_pk("g1", "|delivered|"), pattern)
 
 
 def test_connector_policy_is_attached_only_to_functions_that_run_connectors() -> None:
@@ -650,12 +642,16 @@ def test_actions_function_may_not_read_rows_and_reaches_only_targets_of_the_oper
         "dynamodb:Query": ["|action|*", "|revoked|*", "|user|*"],
         "dynamodb:UpdateItem": ["|user|*"],
     }
-    unread = (keys.config_pk("g"), keys.destinations_pk("g"), keys.heads_pk("g", 0))
-    logs = (keys.log_pk("g", "|action|"), keys.log_pk("g", "main"))
-    rows = (*keys.row_pks("g", "|user|"), *keys.row_pks("g", "head"))
+    unread = (
+        item_format.config_pk("g"),
+        item_format.destinations_pk("g"),
+        item_format.heads_pk("g", 0),
+    )
+    logs = (item_format.log_pk("g", "|action|"), item_format.log_pk("g", "main"))
+    rows = (*item_format.row_pks("g", "|user|"), *item_format.row_pks("g", "head"))
     for pk in (*unread, *logs, *rows):
         assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:Query"])
-    main, _ = keys.head_key("g", "main")
+    main, _ = item_format.head_key("g", "main")
     assert not any(fnmatchcase(main, each) for each in of_buffer["dynamodb:GetItem"])
     for action in ("events:PutEvents", "sqs:SendMessage", "states:StartExecution"):
         assert may[action] == {"Ref": "ActionTargets"}
@@ -680,7 +676,7 @@ def test_attachments_function_may_read_rows_and_write_only_attachments() -> None
     [(action, condition)] = [(action, asked) for action, asked in of_buffer if asked]
     assert action == "dynamodb:UpdateItem"
     assert condition == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["|quota|*"]}}
-    assert fnmatchcase(keys.quota_pk("g"), "|quota|*")
+    assert fnmatchcase(item_format.quota_pk("g"), "|quota|*")
     assert s3_statements("AttachmentsFunction") == (
         {"attachments/*": {"s3:GetObject", "s3:PutObject", "s3:ListMultipartUploadParts"}},
         ["attachments/*"],
@@ -853,11 +849,18 @@ def test_stream_filter_matches_heads_configurations_and_revocations() -> None:
     [key] = json.loads(wanted["Pattern"])["dynamodb"]["Keys"].values()
     ends = tuple(one["suffix"] for one in key["S"] if "suffix" in one)
     begins = tuple(one["prefix"] for one in key["S"] if "prefix" in one)
-    heads = [keys.head_key("g1", MAIN_LANE)[0], *(keys.heads_pk("g1", n) for n in keys.GROUPS)]
+    heads = [
+        item_format.head_key("g1", MAIN_LANE)[0],
+        *(item_format.heads_pk("g1", n) for n in item_format.GROUPS),
+    ]
 
-    assert all(pk.endswith(ends) for pk in [*heads, keys.config_pk("g1")])
-    assert keys.revoked_pk("g1").startswith(begins)
-    for pk in (keys.log_pk("g1", MAIN_LANE), keys.flush_pk("g1"), *keys.row_pks("g1", "config")):
+    assert all(pk.endswith(ends) for pk in [*heads, item_format.config_pk("g1")])
+    assert item_format.revoked_pk("g1").startswith(begins)
+    for pk in (
+        item_format.log_pk("g1", MAIN_LANE),
+        item_format.flush_pk("g1"),
+        *item_format.row_pks("g1", "config"),
+    ):
         assert not pk.endswith(ends)
     assert resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"][
         "StreamSpecification"
@@ -1120,25 +1123,25 @@ def test_every_function_folder_and_sample_event_belongs_to_a_function() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("AuthoriseFunction", settings_realtime.AuthoriseFunctionSettings),
+        ("AuthoriseFunction", wiring_realtime.AuthoriseFunctionSettings),
         ("PushFunction", settings.PushSettings),
-        ("PullFunction", settings_realtime.PullFunctionSettings),
-        ("AdminFunction", settings_realtime.AdminFunctionSettings),
+        ("PullFunction", wiring_realtime.PullFunctionSettings),
+        ("AdminFunction", wiring_realtime.AdminFunctionSettings),
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
-        ("RetainFunction", settings_retention.RetainSettings),
-        ("IngestFunction", settings_connectors.PollSettings),
-        ("FlowFunction", settings_connectors.PollSettings),
-        ("LakeFlowFunction", settings_connectors.PollSettings),
-        ("ActionsFunction", settings_actions.ActionSettings),
-        ("AttachmentsFunction", settings_attachments.AttachmentSettings),
+        ("RetainFunction", settings.RetainSettings),
+        ("IngestFunction", settings.PollSettings),
+        ("FlowFunction", settings.PollSettings),
+        ("LakeFlowFunction", settings.PollSettings),
+        ("ActionsFunction", settings.ActionSettings),
+        ("AttachmentsFunction", settings.AttachmentSettings),
         ("DeliverFunction", settings.DeliverSettings),
-        ("PullSourceFunction", settings_sources.SourcePullSettings),
-        ("ConnectFunction", settings_realtime.ConnectSettings),
-        ("DisconnectFunction", settings_realtime.ConnectionsSettings),
-        ("FramesFunction", settings_realtime.FramesSettings),
-        ("NotifyFunction", settings_realtime.NotifySettings),
+        ("PullSourceFunction", settings.SourcePullSettings),
+        ("ConnectFunction", wiring_realtime.ConnectSettings),
+        ("DisconnectFunction", wiring_realtime.ConnectionsSettings),
+        ("FramesFunction", wiring_realtime.FramesSettings),
+        ("NotifyFunction", wiring_realtime.NotifySettings),
     ],
 )
 def test_each_function_has_all_required_environment_variables_and_no_unknown_ones(

@@ -8,7 +8,7 @@ import json
 import boto3
 import pytest
 
-from lakesync.materialise.file_io import LakeFileIO
+from lakesync.materialise.iceberg_table import LakeFileIO
 from tools.local_stack.aws_emulator import Emulator, start_emulator
 from tools.local_stack.emulator.count_patches import PATH, dynamo_units, steps
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
 from lakesync.errors import Unavailable
 from lakesync.log.limits import Limits

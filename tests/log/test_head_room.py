@@ -1,4 +1,4 @@
-"""lakesync.log.head_room: what entries may take in heads, so that many shards are read cheaply."""
+"""lakesync.log.lanes: what entries may take in heads, so that many shards are read cheaply."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.units import item_bytes
-from lakesync.buffer import keys
+from lakesync.buffer import item_format
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.epoch import new_epoch, restored_at
 from lakesync.core.layout import MAIN_LANE, SHARDS_MAX, LaneCount, Lanes, Layout
-from lakesync.log.head_room import (
+from lakesync.log.lanes import (
     HEAD_BYTES,
     READ_UNIT_BYTES,
     WRITE_UNIT_BYTES,
@@ -47,7 +47,7 @@ def layout_of(*shards: str) -> Layout:
 
 def head_item(gateway: str, lane: str, epoch: str = "") -> Mapping[str, Mapping[str, str]]:
     """Return the item of a head as large as it is without entries."""
-    pk, sk = keys.head_key(gateway, lane)
+    pk, sk = item_format.head_key(gateway, lane)
     item = {"pk": {"S": pk}, "sk": {"S": sk}, "v": {"N": "9999"}, "i": {"B": ""}}
     item |= {name: {"N": str(stamp(WALL_MS) + 12_345)} for name in ("c", "l", "o")}
     item |= {name: {"N": "9999999999"} for name in ("lb", "fb")}

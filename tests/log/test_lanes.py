@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.layout import LANES_MAX, MAIN_LANE, ONE_LANE, LaneCount, lane_name
 from lakesync.core.messages import Pull
@@ -22,7 +22,7 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.lanes import FREE_MS, IDLE_MS, LaneChoice, close_idle, close_lanes, idle_lanes
 from lakesync.log.limits import Limits
-from lakesync.log.raising import RAISED_EVERY_MS
+from lakesync.log.read import RAISED_EVERY_MS
 from lakesync.log.row_cache import RowCache
 from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakesync.core.clock import stamp
-from lakesync.log.raising import (
-    BUSY_LANES,
-    RAISED_EVERY_MS,
-    heads_to_raise,
-    may_end_at,
-    may_raise,
-)
+from lakesync.log.read import BUSY_LANES, RAISED_EVERY_MS, heads_to_raise, may_end_at, may_raise
 from lakesync.ports import Head
 from tests.support.builders import WALL_MS
 

@@ -1,4 +1,4 @@
-"""lakesync.log.read_barrier: what is final, what is raised for it, and how races are waited for."""
+"""lakesync.log.read: what is final, what is raised for it, and how races are waited for."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import ONE_LANE
 from lakesync.errors import Contention
-from lakesync.log.final_log import read_all
-from lakesync.log.raising import CLOCKS_APART_MS, RAISED_EVERY_MS
-from lakesync.log.read_barrier import ReadBarrier
+from lakesync.log.read import CLOCKS_APART_MS, RAISED_EVERY_MS, ReadBarrier, read_all
 from lakesync.maintenance import restore
 from lakesync.ports import NO_HEAD, Head, HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.final_log import FinalLog
+    from lakesync.log.read import FinalLog
 
 GATEWAY = "g"
 TWO = ONE_LANE.opening("main", 2)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.log import row_cache
 from lakesync.wire.row_state import encode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update

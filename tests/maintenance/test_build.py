@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.checkpoint import chunks, rows
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.checkpoint import store
 from lakesync.checkpoint.manifest import began_ms_of, digest, progress_key, since_of
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
 from lakesync.errors import AdapterFailed, CursorExpired, LakeSyncError, Unavailable
-from lakesync.maintenance import checkpoint_build as build
+from lakesync.maintenance import checkpoint_upkeep as build
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, update
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 3)
+    monkeypatch.setattr(store, "PART_DELTAS_MAX", 3)
 
 
 @st.composite
@@ -71,8 +71,8 @@ def test_who_begins_at_a_checkpoint_holds_what_who_read_the_whole_log_holds(
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "PART_DELTAS_MAX", 2)
-        patch.setattr(rows, "_SLICE_ROWS_MAX", 2)
+        patch.setattr(store, "PART_DELTAS_MAX", 2)
+        patch.setattr(store, "_SLICE_ROWS_MAX", 2)
         gateway.build(push_one)
     gateway.push(*waiting)
     gateway.push(*after)
@@ -119,7 +119,7 @@ def busy(chunk_bytes: int = 600) -> Kept:
 def test_build_killed_at_any_call_is_finished_by_the_next_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 4)
+    monkeypatch.setattr(store, "_SLICE_ROWS_MAX", 4)
     whole = busy()
     whole.build()
     assert len(whole.latest().tables["todos"].chunks) > 3
@@ -143,7 +143,7 @@ def test_build_killed_at_any_call_is_finished_by_the_next_with_the_same_bytes(
 def test_build_that_ran_out_of_time_continues_where_it_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 1)
+    monkeypatch.setattr(store, "_SLICE_ROWS_MAX", 1)
     whole, gateway = busy(), busy()
     whole.build()
 
@@ -164,7 +164,7 @@ def test_build_that_ran_out_of_time_continues_where_it_stopped(
 def test_concurrent_builds_leave_only_correct_manifests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 2)
+    monkeypatch.setattr(store, "_SLICE_ROWS_MAX", 2)
     gateway = busy()
     number = iter(range(100, 200))
 
@@ -211,7 +211,7 @@ def test_row_larger_than_the_chunk_limit_has_its_own_part() -> None:
 
 
 def test_parts_do_not_exceed_the_page_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PART_BYTES_MAX", 500)
+    monkeypatch.setattr(store, "PART_BYTES_MAX", 500)
     gateway = busy(chunk_bytes=1 << 20)
     gateway.build()
 

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_actions import MemoryHandlers
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.buffer.memory_removal import MemoryItems
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import (
+    MemoryAccess,
+    MemoryConnectors,
+    MemoryHandlers,
+    MemoryItems,
+    MemoryQuotas,
+)
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
@@ -27,10 +29,10 @@ from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.declare import Declare
-from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.maintenance.deletion import QUIET_MS, Deleter
+from lakesync.maintenance.checkpoint_upkeep import Builder
+from lakesync.maintenance.erasure import QUIET_MS, Deleter
 from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.retention import Trimmer
 from lakesync.ports import GATEWAY_KIND, DeliveryState, Quota, Revocation, Usage
 from tests.support.builders import WALL_MS, insert, push, update
 from tests.support.gateways import GivenTime, SeededChance, pulled, pusher
@@ -40,7 +42,7 @@ from tests.support.steps import SteppedBuffer, Steps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.maintenance.deletion import DeletionReport
+    from lakesync.maintenance.erasure import DeletionReport
 
 OTHERS = ("g", "g1x", "G1")
 EVENTS = {

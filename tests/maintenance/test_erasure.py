@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.cli.row_copies import copies
+from lakesync.cli.erasure import copies
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.merge import EMPTY, apply
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.gateway.pull import PullService
-from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.erasure import Eraser, ErasureReport
 from lakesync.maintenance.flush import Flusher
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
@@ -139,7 +139,7 @@ def test_erasure_waits_for_a_flush_and_for_pending_commits_to_become_visible() -
 def test_erasure_of_log_entries_in_a_head_waits_for_later_commits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 100_000)
+    monkeypatch.setattr("lakesync.log.push_parts.RECENT_BYTES_MAX", 100_000)
     world = World()
     world.delete()
     world.flusher.flush(GATEWAY)

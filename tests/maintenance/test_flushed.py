@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.checkpoint.from_lake import (
+from lakesync.checkpoint.replay_from import (
     Flushed,
     flushed_from_json,
     flushed_of,
@@ -14,7 +14,7 @@ from lakesync.checkpoint.from_lake import (
     out_of_lake,
 )
 from lakesync.errors import ValidationFailed
-from lakesync.log.read_barrier import ReadBarrier
+from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.restore import begin_epoch
 from tests.support.builders import TABLE, insert
 from tests.support.checkpoints import GATEWAY, Kept

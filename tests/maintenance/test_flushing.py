@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
-from lakesync.core.flushing import (
+from lakesync.core.config import (
     BUDGETS_MAX,
     BY_SCHEDULE,
     EVERY_S_MAX,
     FLUSH_BYTES_MAX,
     FLUSH_BYTES_MIN,
+    GatewayConfig,
+    config_from_json,
+    config_to_json,
     flushing_to_json,
+    read_flushing,
 )
-from lakesync.core.flushing_json import read_flushing
 from lakesync.errors import NameTaken, ValidationFailed
 from lakesync.log.limits import Limits
-from lakesync.maintenance.due import due_gateways
+from lakesync.maintenance.flush import due_gateways
 from tests.maintenance.test_flush import GATEWAY, Lake
 from tests.support.builders import at_ms, insert, push
 from tests.support.gateways import pusher
@@ -182,8 +184,8 @@ def test_table_metrics_report_unflushed_data_and_row_counts(
     assert before["notes"]["unflushedBytes"] > 5_000
     assert after["notes"] == {"unflushedBytes": 0, "unflushedDeltas": 0, "rows": 1}
     assert after["todos"] == before["todos"]
-    monkeypatch.setattr("lakesync.gateway.metrics.ROWS_COUNTED_MAX", 1)
-    monkeypatch.setattr("lakesync.gateway.metrics.WAITING_DELTAS_MAX", 1)
+    monkeypatch.setattr("lakesync.gateway.admin.ROWS_COUNTED_MAX", 1)
+    monkeypatch.setattr("lakesync.gateway.admin.WAITING_DELTAS_MAX", 1)
     some: Any = lake.administrator.table_metrics(GATEWAY)
     assert (some["todos"]["rows"], some["todos"]["moreRows"]) == (1, True)
     assert some["todos"]["moreUnflushed"] is True

@@ -6,8 +6,7 @@ import pytest
 
 from lakesync.checkpoint.manifest import since_of
 from lakesync.errors import AdapterFailed, LakeSyncError
-from lakesync.maintenance.checkpoint_build import PROGRESS_MS_MAX
-from lakesync.maintenance.checkpoint_keep import KEEP_MS, CleanReport, Keeper
+from lakesync.maintenance.checkpoint_upkeep import KEEP_MS, PROGRESS_MS_MAX, CleanReport, Keeper
 from lakesync.maintenance.restore import begin_epoch
 from tests.support.builders import at_ms, insert
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader

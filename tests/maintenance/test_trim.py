@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, LakeSyncError
-from lakesync.maintenance.trim import Trimmer, TrimReport, trim_horizon
+from lakesync.maintenance.retention import Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.commits import logged
@@ -47,7 +47,7 @@ def test_the_horizon_passes_nothing_that_somebody_needs(
 @pytest.fixture(autouse=True)
 def _all_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """No entry is so small that it stays in its lane's head."""
-    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 0)
+    monkeypatch.setattr("lakesync.log.push_parts.RECENT_BYTES_MAX", 0)
 
 
 class Log:
@@ -143,7 +143,7 @@ def test_trim_killed_at_any_call_is_finished_by_the_next() -> None:
 def test_log_entries_in_a_head_or_beside_younger_ones_in_an_item_are_not_trimmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 300)
+    monkeypatch.setattr("lakesync.log.push_parts.RECENT_BYTES_MAX", 300)
     log = Log()
     chunks = [[e.stamp for e in chunk] for chunk in log.buffer._gateways[GATEWAY].logs[MAIN_LANE]]
     assert len(chunks[0]) > 1
@@ -161,7 +161,7 @@ def test_log_entries_in_a_head_or_beside_younger_ones_in_an_item_are_not_trimmed
 def test_log_entries_in_a_head_are_trimmed_once_all_are_below_the_horizon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 100_000)
+    monkeypatch.setattr("lakesync.log.push_parts.RECENT_BYTES_MAX", 100_000)
     log = Log()
     log.flushed(log.stamps[5])
     log.time.now_ms += HOUR_MS

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from lakesync.errors import ValidationFailed
-from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.materialise.lake_catalogue import LakeCatalogue
 from tests.support.catalogue_server import door_to
 from tools.local_stack.iceberg_rest import start_iceberg_rest
 

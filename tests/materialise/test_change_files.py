@@ -12,21 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.adapters.lake.typed_text import value_of
-from lakesync.core.claims import parse_claim
+from lakesync.adapters.typed_values import value_of
 from lakesync.core.column_types import TYPES
-from lakesync.core.flushing import JSON, PARQUET
+from lakesync.core.config import JSON, PARQUET
+from lakesync.core.deliveries import parse_claim
 from lakesync.core.values import NULL, canonical
 from lakesync.errors import ValidationFailed
-from lakesync.maintenance.batches import batches
+from lakesync.maintenance.flush import batches
 from lakesync.materialise import change_files
-from lakesync.materialise.chain import Link, next_chain
-from lakesync.materialise.change_files import ChangeFiles, packed
-from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE
-from lakesync.materialise.staged import change_row, read_deltas
-from lakesync.materialise.state_rows import kept_in_view
-from lakesync.materialise.typed_arrow import arrow_type, typed_column
+from lakesync.materialise.change_files import ChangeFiles, arrow_type, packed, typed_column
+from lakesync.materialise.lake_rows import change_row, kept_in_view, read_deltas
+from lakesync.materialise.lake_schema import CHANGES_TABLE, EVENTS_TABLE, LakeColumn
+from lakesync.materialise.work_queue import Link, next_chain
 from lakesync.ports import BatchRow
 from lakesync.wire.batch_json import encode_batch
 from tests.support.hostile_texts import KINDS, hostile
@@ -35,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakesync.core.claims import Batch
-    from lakesync.materialise.shape import Kind
+    from lakesync.core.deliveries import Batch
+    from lakesync.materialise.lake_schema import Kind
 
 AT = datetime(2026, 11, 24, tzinfo=UTC)
 TEXTS = hostile()
@@ -80,7 +77,7 @@ def test_plain_texts_are_converted_as_whole_columns(monkeypatch: pytest.MonkeyPa
         "integer": b"-12", "date": b'"2024-02-29"', "timestamp": b'"2024-02-29T13:05:09.120Z"',
         "decimal(10,2)": b"1234567.25", "decimal(19,0)": b"-123456789012345",
     }  # fmt: skip
-    monkeypatch.setattr("lakesync.materialise.typed_arrow.value_of", None)
+    monkeypatch.setattr("lakesync.materialise.change_files.value_of", None)
     for kind, text in plain.items():
         values, kept = typed_column(pa.array([text.decode(), None]), kind)
         assert (values.null_count, kept.null_count) == (1, 2), kind

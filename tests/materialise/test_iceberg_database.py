@@ -28,14 +28,13 @@ from lakesync.errors import (
     AdapterUnreachable,
     ValidationFailed,
 )
-from lakesync.materialise.database import state_files as state_files_module
-from lakesync.materialise.database import sweeping as sweeping_module
-from lakesync.materialise.database import table as table_module
-from lakesync.materialise.database import writing as writing_module
-from lakesync.materialise.database.leaves import Leaves
-from lakesync.materialise.database.state_files import StateFiles
+from lakesync.materialise.database import adapter as table_module
+from lakesync.materialise.database import pair as sweeping_module
+from lakesync.materialise.database import pair as writing_module
+from lakesync.materialise.database import state_table as state_files_module
+from lakesync.materialise.database.state_table import Leaves, StateFiles
+from lakesync.materialise.lake_schema import EPOCH
 from lakesync.materialise.opening import lake_place, opened_database
-from lakesync.materialise.shape import EPOCH
 from lakesync.result import Err
 from lakesync.testing.batches import batch, merged, schema
 from tests.support.destinations import new_table
@@ -302,7 +301,7 @@ def test_errors_of_the_catalogue_become_lakesync_errors(
 def test_changed_row_rewrites_one_of_many_files(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.materialise.database.leaves.FILE_ROWS_MAX", 10)
+    monkeypatch.setattr("lakesync.materialise.database.state_table.FILE_ROWS_MAX", 10)
     monkeypatch.setattr(state_files_module, "REMEMBERED_ROWS", 20)
     monkeypatch.setattr(state_files_module, "WINDOW_ROWS", 15)
     database, last = lake.adapter("acme"), 0

@@ -9,11 +9,18 @@ import boto3
 import pytest
 
 from lakesync.errors import Conflict
-from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, GlueViews, read_document
-from lakesync.materialise.kept_shares import TRIES_MAX, KeptViews, SharedViews, Shares
-from lakesync.materialise.shape import STATE_TABLE
-from lakesync.materialise.sharing import Member, Share, share_key, shared_database
+from lakesync.materialise.lake_schema import STATE_TABLE, LakeColumn
+from lakesync.materialise.sharing import (
+    TRIES_MAX,
+    KeptViews,
+    Member,
+    Share,
+    SharedViews,
+    Shares,
+    share_key,
+    shared_database,
+)
 from lakesync.materialise.views import ViewedTable
 from tests.glue.support.files import FileStore
 from tools.local_stack.aws_emulator import start_emulator

@@ -11,14 +11,12 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.lake.typed_text import value_of
+from lakesync.adapters.typed_values import value_of
 from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.delta import Op, checked_delta, make_delta
 from lakesync.core.merge import as_read, fold, view
-from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.shape import CHANGES_TABLE, STATE_TABLE
-from lakesync.materialise.staged import StagedDelta, change_row
-from lakesync.materialise.state_rows import row_of
+from lakesync.materialise.lake_rows import StagedDelta, change_row, row_of
+from lakesync.materialise.lake_schema import CHANGES_TABLE, STATE_TABLE, LakeColumn
 from lakesync.materialise.views import ViewedTable, views_of
 from tests.support.strategies import row_delta
 

@@ -16,12 +16,12 @@ from pyiceberg.table.snapshots import Operation
 
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.snapshots import ADDED, CHANGED, SAME, Step
-from lakesync.connectors.storage import Brought
+from lakesync.connectors.port import Brought
 from lakesync.core.flows import PlainTable as Declared
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
-from lakesync.flows.plain_source import PlainSource
-from lakesync.materialise.database.plain import PlainTable
+from lakesync.flows.snapshot_source import PlainSource
+from lakesync.materialise.database.plain_tables import PlainTable
 from lakesync.result import Err
 from tests.flows.world import GATEWAY, World
 from tests.support.builders import insert
@@ -180,7 +180,7 @@ def test_snapshots_of_compaction_are_not_read_again() -> None:
 def test_rows_are_compared_in_parts_and_only_differences_are_delivered(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.flows.plain_rows.COMPARED_ROWS_MAX", 7)
+    monkeypatch.setattr("lakesync.flows.snapshot_source.COMPARED_ROWS_MAX", 7)
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of(dict.fromkeys(range(40), "old")))
     copy.follow()
@@ -196,7 +196,7 @@ def test_rows_are_compared_in_parts_and_only_differences_are_delivered(
 def test_table_is_read_again_after_snapshots_expired_and_missing_rows_are_deleted(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.flows.plain_rows.COMPARED_ROWS_MAX", 2)
+    monkeypatch.setattr("lakesync.flows.snapshot_source.COMPARED_ROWS_MAX", 2)
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of(dict.fromkeys(range(9), "old")))
     copy.follow()

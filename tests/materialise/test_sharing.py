@@ -14,26 +14,23 @@ from hypothesis import strategies as st
 
 from lakesync.core.column_types import widens
 from lakesync.errors import ValidationFailed
-from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.glue_views import read_document, table_input
-from lakesync.materialise.shared_views import (
-    QUERY_BYTES_MAX,
-    as_viewed,
-    shared_views,
-    size_fault,
-    without_live,
-)
+from lakesync.materialise.lake_schema import LakeColumn
 from lakesync.materialise.sharing import (
+    QUERY_BYTES_MAX,
     Member,
     Share,
+    as_viewed,
     check_share,
     common_type,
     share_key,
     share_of,
     shared_database,
+    shared_views,
+    size_fault,
+    without_live,
 )
-from lakesync.materialise.view_dialects import DIALECTS
-from lakesync.materialise.views import views_of
+from lakesync.materialise.views import DIALECTS, views_of
 from tests.support.some import some
 from tests.support.strategies import column_types
 

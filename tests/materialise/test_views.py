@@ -12,17 +12,20 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.comments import own_comments
 from lakesync.materialise.glue_views import (
     TEXT_CHARACTERS_MAX,
     GlueViews,
     read_document,
     table_input,
 )
-from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
-from lakesync.materialise.view_dialects import DIALECTS
-from lakesync.materialise.views import ViewedTable, schema_statement, views_of
+from lakesync.materialise.lake_schema import (
+    CHANGES_TABLE,
+    EVENTS_TABLE,
+    STATE_TABLE,
+    LakeColumn,
+    own_comments,
+)
+from lakesync.materialise.views import DIALECTS, ViewedTable, schema_statement, views_of
 from tests.support.some import some
 from tests.support.strategies import column_types
 from tools.local_stack.aws_emulator import start_emulator
@@ -30,7 +33,7 @@ from tools.local_stack.aws_emulator import start_emulator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.lake_schema import Kind
 
 STACK = "arn:aws:cloudformation:us-east-1:1:stack/one/1"
 TYPES = ("string", "number", "boolean", "json", "null", "integer", "timestamp", "date", "bytes")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.core.claims import parse_claim
+from lakesync.core.deliveries import parse_claim
 from lakesync.core.messages import OutcomeKind
 from tests.support.builders import push
 from tests.support.kept_store import EVENTS, FOLDER, NUMBER, contents, loaded, plain, written

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from lakesync.buffer import keys
-from lakesync.core.claims import claims_of_message, parse_claim
+from lakesync.buffer import item_format
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
+from lakesync.core.deliveries import claims_of_message, parse_claim
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import OutcomeKind
-from lakesync.wire.log_chunk import inflate
+from lakesync.wire.log_entries import inflate
 from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import WALL_MS, delete, insert, push, update
 from tests.support.gateways import GivenTime
@@ -182,9 +182,9 @@ def test_every_edit_is_flushed_once_whichever_release_accepted_and_flushed_it(
 def test_fields_of_the_next_release_survive_writes_of_this_one(
     deployment: Deployment,
 ) -> None:
-    main = keys.head_key(GATEWAY, MAIN_LANE)
-    flush = keys.flush_pk(GATEWAY), keys.FLUSH
-    config = keys.config_pk(GATEWAY), keys.CONFIG
+    main = item_format.head_key(GATEWAY, MAIN_LANE)
+    flush = item_format.flush_pk(GATEWAY), item_format.FLUSH
+    config = item_format.config_pk(GATEWAY), item_format.CONFIG
     document = json.loads(inflate(b64decode(deployment.item(*config)["d"]["B"])))
 
     for place in (main, flush, config):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer import keys, pack
+from lakesync.buffer import item_format
 from lakesync.checkpoint.manifest import Manifest, manifest_from_json, manifest_to_json
 from lakesync.core import config as configs
-from lakesync.core import stored
-from lakesync.core.claims import parse_claim
+from lakesync.core import stored_formats
+from lakesync.core.deliveries import parse_claim
 from lakesync.core.messages import Pull
 from lakesync.errors import Retry, UpgradeRequired
-from lakesync.maintenance.checkpoint_progress import Progress, progress_from_json, progress_to_json
-from lakesync.wire.log_chunk import inflate
+from lakesync.maintenance.checkpoint_upkeep import Progress, progress_from_json, progress_to_json
+from lakesync.wire.log_entries import inflate
 from tests.releases.test_side_by_side import Deployment
 from tests.support.builders import at_ms, insert, push
 from tests.support.releases import GATEWAY, Release
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def a_later_release() -> Iterator[None]:
     """What is declared meanwhile is declared by a release that raised the format."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "READS", stored.READS + 1)
-        patch.setattr(configs, "WRITES", stored.READS)
+        patch.setattr(stored_formats, "READS", stored_formats.READS + 1)
+        patch.setattr(configs, "WRITES", stored_formats.READS)
         yield
 
 
@@ -83,22 +83,22 @@ def test_release_that_cannot_read_the_configuration_changes_nothing(
 def test_newer_format_of_a_configuration_is_kept_by_a_release_that_reads_it(
     deployment: Deployment,
 ) -> None:
-    later = stored.READS + 1
+    later = stored_formats.READS + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "READS", later)
+        patch.setattr(stored_formats, "READS", later)
         Release(deployment.model, deployment.objects, deployment.queue, deployment.time, 9).declare(
             4
         )
-    item = deployment.item(keys.config_pk(GATEWAY), keys.CONFIG)
+    item = deployment.item(item_format.config_pk(GATEWAY), item_format.CONFIG)
 
     document = json.loads(inflate(b64decode(item["d"]["B"])))
     assert document["format"] == later
     with pytest.raises(UpgradeRequired):
-        pack.unpack_config(b64decode(item["d"]["B"]))
+        item_format.unpack_config(b64decode(item["d"]["B"]))
 
 
 def test_readable_format_is_at_most_one_ahead_of_the_written_one() -> None:
-    assert stored.WRITES <= stored.READS <= stored.WRITES + 1
+    assert stored_formats.WRITES <= stored_formats.READS <= stored_formats.WRITES + 1
 
 
 MANIFEST = manifest_to_json(Manifest("0" * 16 + "-" + "0" * 16, GATEWAY, "e", 5, {}))
@@ -126,7 +126,7 @@ def test_document_of_a_later_format_on_s3_raises_upgrade_required(
     later = json.loads(document) | {"added": {"deep": [1]}}
     assert read(json.dumps(later).encode()) == read(document)
 
-    later["version"] = stored.READS + 1
+    later["version"] = stored_formats.READS + 1
     with pytest.raises(UpgradeRequired, match="was written by a later release"):
         read(json.dumps(later).encode())
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from lakesync.buffer import keys
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.connectors.deltas import client_id_of
-from lakesync.core.client_ids import CONNECTORS_USER
-from lakesync.core.delta import GATEWAY_CLIENT
+from lakesync.buffer import item_format
+from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.connectors.pages import client_id_of
+from lakesync.core.delta import CONNECTORS_USER, GATEWAY_CLIENT
 from lakesync.errors import AuthFailed, ClientTaken, Forbidden, Revoked, ValidationFailed
 from lakesync.gateway.access import Access
 from lakesync.ports import Revocation
@@ -142,7 +141,7 @@ def test_administration_needs_the_admin_role() -> None:
 def test_tokens_and_the_buffer_accept_the_same_gateway_ids(gateway: str) -> None:
     def taken_by_buffer() -> bool:
         try:
-            keys.check_gateway(gateway)
+            item_format.check_gateway(gateway)
         except ValidationFailed:
             return False
         return True

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.errors import BodyTooLarge, LakeSyncError, ValidationFailed
-from lakesync.runtime.bodies import (
+from lakesync.runtime.http import (
     GZIP_MEMBERS_MAX,
     Encoding,
     accepts_gzip,
@@ -133,7 +133,7 @@ def test_a_body_of_too_many_gzip_members_is_refused_early(
         return real(window)
 
     real = zlib.decompressobj
-    monkeypatch.setattr("lakesync.runtime.bodies.zlib.decompressobj", counted)
+    monkeypatch.setattr("lakesync.runtime.http.zlib.decompressobj", counted)
     with pytest.raises(ValidationFailed, match="members"):
         read_body(gzip.compress(member) * 200_000, "gzip", 5 * MB)
 

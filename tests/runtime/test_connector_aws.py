@@ -11,8 +11,7 @@ import pytest
 from moto import mock_aws
 
 from lakesync.errors import AdapterFailed
-from lakesync.runtime.poll_schedules import EventBridgePolls, schedule_name
-from lakesync.runtime.secrets import REMEMBERED_S_MAX, Secrets
+from lakesync.runtime.polls import REMEMBERED_S_MAX, EventBridgePolls, Secrets, schedule_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,7 @@ from lakesync.errors import (
     UpgradeRequired,
 )
 from lakesync.runtime import observe
-from lakesync.runtime.bodies import GZIP_BYTES_MIN
-from lakesync.runtime.http import answer_json, create_app
+from lakesync.runtime.http import GZIP_BYTES_MIN, answer_json, create_app
 from tests.support.logs import logged
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.errors import AuthFailed
-from lakesync.runtime import observe, settings, wiring, wiring_keys
-from lakesync.runtime.keys import (
+from lakesync.runtime import authoriser, observe, settings, wiring
+from lakesync.runtime.authoriser import (
     FETCH_PAUSE_S,
     FIRST_FETCH_PAUSE_S,
     KEYS_AGE_S_MAX,
     Authorities,
     PublicKeys,
+    verify,
 )
-from lakesync.runtime.tokens import verify
 from tests.runtime.test_tokens import (
     BOTH,
     CURRENT,
@@ -217,7 +217,7 @@ def test_the_deployed_authoriser_verifies_tokens_by_public_keys_and_by_secret(
     )
     monkeypatch.setattr(jwt.PyJWKClient, "fetch_data", lambda _: key_set())
     good = by_key(rsa_key(), "RS256", "r1", iss="https://id.example", aud="lakesync")
-    assert verify(good, *wiring_keys.authorities(public).of("g1"), NOW).user == "c1"
+    assert verify(good, *authoriser.authorities(public).of("g1"), NOW).user == "c1"
 
     class Secrets:
         def get_secret_value(self, *, SecretId: str) -> dict[str, str]:  # noqa: N803 - AWS's
@@ -227,4 +227,4 @@ def test_the_deployed_authoriser_verifies_tokens_by_public_keys_and_by_secret(
     hs256 = settings.AuthoriseSettings(
         region="eu-central-1", algorithms=("HS256",), secret_arn="arn"
     )
-    assert verify(signed(), *wiring_keys.authorities(hs256).of("g1"), NOW).user == "c1"
+    assert verify(signed(), *authoriser.authorities(hs256).of("g1"), NOW).user == "c1"

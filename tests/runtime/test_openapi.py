@@ -22,39 +22,37 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from lakesync.adapters.attachments.memory import MemorySignedObjects
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_audit import MemoryAudit
-from lakesync.buffer.memory_connections import MemoryConnections
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.buffer.memory_tickets import MemoryTickets
+from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import (
+    MemoryAccess,
+    MemoryAudit,
+    MemoryConnections,
+    MemoryQuotas,
+    MemoryTickets,
+)
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.compat.checkpoint_stream import CheckpointService
-from lakesync.compat.followers import FollowingPulls
-from lakesync.compat.pushes import FollowingPushes
+from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
+from lakesync.compat.follower_pushes import FollowingPushes
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.audit import Audit
-from lakesync.gateway.clients import ClientsAdmin
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.connected import ClientsAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.quota import Quotas
 from lakesync.ports import Quota
 from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
-from lakesync.runtime.api.attachments import attachment_routes
-from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
-from lakesync.runtime.api.pull import pull_routes
-from lakesync.runtime.api.push import push_routes
-from lakesync.runtime.api.ticket import ticket_routes
-from lakesync.runtime.api.webhooks import webhook_routes
+from lakesync.runtime.api.outlets import webhook_routes
+from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
+from lakesync.runtime.api.push import attachment_routes, push_routes
 from lakesync.runtime.http import create_app
-from lakesync.runtime.realtime.tickets import SocketTickets
+from lakesync.runtime.websocket_handshake import SocketTickets
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
 from tests.support.acting import Acting

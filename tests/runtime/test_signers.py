@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.errors import AuthFailed
-from lakesync.runtime.keys import FETCH_PAUSE_S, KEYS_AGE_S_MAX, Authorities, PublicKeys
-from lakesync.runtime.signers import GENERATIONS_MAX, read_signers
-from lakesync.runtime.tokens import TOKEN_BYTES_MAX, claimed_gateway, verify
+from lakesync.runtime.authoriser import (
+    FETCH_PAUSE_S,
+    GENERATIONS_MAX,
+    KEYS_AGE_S_MAX,
+    TOKEN_BYTES_MAX,
+    Authorities,
+    PublicKeys,
+    claimed_gateway,
+    read_signers,
+    verify,
+)
 from tests.runtime.test_keys import Store
 from tests.runtime.test_tokens import (
     BOTH,

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from lakesync.runtime.sizing import MESSAGE, SAMPLED_OF, sized
+from lakesync.runtime.observe import MESSAGE, SAMPLED_OF, sized
 from tests.support.logs import logged
 
 if TYPE_CHECKING:

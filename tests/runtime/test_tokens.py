@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.errors import AuthFailed
-from lakesync.runtime.keys import Authorities, PublicKeys
-from lakesync.runtime.tokens import (
+from lakesync.runtime.authoriser import (
     TOKEN_BYTES_MAX,
+    Authorities,
+    PublicKeys,
     TokenRules,
     bearer_token,
     verify,
@@ -27,7 +28,7 @@ from lakesync.runtime.tokens import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.runtime.tokens import Keys
+    from lakesync.runtime.authoriser import Keys
 
 NOW = 1_700_000_000.0
 CURRENT = "current-secret-0123456789-0123456789"

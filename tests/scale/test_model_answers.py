@@ -11,8 +11,7 @@ import pytest
 
 from benchmarks.scale.dynamo import Dynamo
 from benchmarks.scale.ports import OneCaller
-from lakesync.buffer.network import Network
-from lakesync.buffer.signing import Credentials, Signer
+from lakesync.buffer.caller import Credentials, Network, Signer
 from tests.scale.requests import Drawn
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from lakesync.core.claims import CLAIMS, STAGING, claims_of_message
+from lakesync.core.config import FORMATS
+from lakesync.core.deliveries import CLAIMS, STAGING, claims_of_message
 from lakesync.core.delta import Op
-from lakesync.core.flushing import FORMATS
 from lakesync.core.values import parse
 from lakesync.errors import OutOfOrder
 from lakesync.result import Ok

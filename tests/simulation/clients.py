@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client import Client
 from lakesync.client.loop import SyncLoop
-from lakesync.client.storage.tables import claim
+from lakesync.client.storage.file_layout import claim
 from lakesync.client.sync import never
 from lakesync.errors import AnotherGateway, LakeSyncError
 from lakesync.result import Err, Ok, Result
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.client.modes import Mode
-    from lakesync.client.summaries import SyncSummary
+    from lakesync.client.arguments import Mode
+    from lakesync.client.sync import SyncSummary
     from tests.simulation.workload import Workload
     from tests.simulation.world import World
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.buffer.memory_removal import MemoryItems
+from lakesync.buffer.memory_stores import MemoryAccess, MemoryItems, MemoryQuotas
 from lakesync.errors import LakeSyncError
 from lakesync.log.declare import Declare
-from lakesync.maintenance.deletion import OBJECT_KINDS, Deleter
+from lakesync.maintenance.erasure import OBJECT_KINDS, Deleter
 from lakesync.wire.records import decode_records
 from tests.simulation.history import Violation
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper

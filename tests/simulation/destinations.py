@@ -11,12 +11,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, delivery_place
+from lakesync.core.deliveries import DELIVERIES, DELIVERIES_FAILED, delivery_place
 from lakesync.core.delta import Op, known_delta
 from lakesync.core.rules import rules_to_json
-from lakesync.delivery.deliver import Deliverer
+from lakesync.delivery.deliverer import Deliverer
 from lakesync.errors import AdapterUnreachable, Conflict, LakeSyncError, NotFound
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.result import Err
 from tests.delivery.world import KeptDatabase
 from tests.simulation.history import Violation
@@ -29,7 +29,7 @@ from tests.simulation.rulings import TEAMS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.core.claims import Batch
+    from lakesync.core.deliveries import Batch
     from lakesync.core.destinations import Destination
     from tests.simulation.model import Row
     from tests.simulation.scheduler import Process

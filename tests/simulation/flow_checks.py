@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.storage import Storage
+from lakesync.connectors.port import Storage
+from lakesync.connectors.state import DeadLetters
 from lakesync.flows.routes import keeper
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.flow_ends import GATEWAY, refusals

@@ -14,7 +14,7 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import DeadLetter
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.objects import ObjectsDatabase
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.errors import AdapterUnreachable, LakeSyncError
 from lakesync.result import Err, Ok
 from tests.delivery.world import KeptDatabase

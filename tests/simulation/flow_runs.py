@@ -10,13 +10,12 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.definition import definition_from
-from lakesync.connectors.large_polls import LargePolls
-from lakesync.connectors.storage import Storage
-from lakesync.connectors.stretch import read_whole
+from lakesync.connectors.large_polls import LargePolls, read_whole
+from lakesync.connectors.port import Storage
+from lakesync.connectors.registry import definition_from
 from lakesync.core.flows import CONNECTORS, DATABASES, LAKES
 from lakesync.errors import LakeSyncError
-from lakesync.runtime.ingest import ingest_handler
+from lakesync.runtime.polls import ingest_handler
 from tests.simulation.flow_ends import Polling
 from tests.simulation.flow_tasks import Tasks
 from tests.simulation.scheduler import Event, Process
@@ -26,8 +25,8 @@ from tests.support.repository import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.connectors.large_polls import StretchRead, Work
     from lakesync.connectors.port import Stretch
-    from lakesync.connectors.stretch import StretchRead, Work
     from tests.simulation.flows import Flows
 
 DEFINITION: Final = definition_of(

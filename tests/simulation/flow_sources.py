@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
-from lakesync.adapters.row_images import RowImages
+from lakesync.adapters.database import PlacedDelta, Position, RowImages, TableBatch
 from lakesync.connectors import (
     Change,
     ConnectorType,

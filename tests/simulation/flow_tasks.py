@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.one_writer import read_gathered
+from lakesync.connectors.large_polls import read_gathered
 from lakesync.errors import AdapterFailed, Conflict, LakeSyncError
 from tests.simulation.scheduler import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lakesync.connectors.large_polls import StretchRead, Work
+    from lakesync.connectors.poll import Route
     from lakesync.connectors.port import Stretch
-    from lakesync.connectors.routes import Route
-    from lakesync.connectors.stretch import StretchRead, Work
     from lakesync.ports import WallClock
     from tests.simulation.flow_runs import Runs
     from tests.simulation.scheduler import Process, Scheduler
@@ -53,7 +53,7 @@ class Tasks:
 
 
 class Writer:
-    """`lakesync.connectors.one_writer.OneWriter`, whose thread is a task of the same process."""
+    """`lakesync.connectors.large_polls.OneWriter`, whose thread is a task of the same process."""
 
     def __init__(self, scheduler: Scheduler, route: Route, wall_clock: WallClock) -> None:
         self._scheduler = scheduler

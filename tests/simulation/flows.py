@@ -13,16 +13,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.connectors import deltas, large_polls, one_writer, poll, registry, stretch
+from lakesync.buffer.memory_stores import MemoryAccess, MemoryConnectors
+from lakesync.connectors import large_polls, pages, poll, registry
 from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.errors import Conflict
 from lakesync.flows import routes
-from lakesync.flows.ledger_place import RESTORED, Place, place_from
+from lakesync.flows.ledger_source import RESTORED, Place, place_from
 from lakesync.flows.routes import keeper
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.runtime import observe
 from tests.simulation import flow_sources
 from tests.simulation.flow_checks import Checks
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.connectors.state import PollState
-    from lakesync.flows.admin import FlowAdmin
+    from lakesync.flows.flow_admin import FlowAdmin
     from lakesync.ports import WallClock
     from tests.simulation.scheduler import Process
     from tests.simulation.world import World
@@ -79,7 +78,8 @@ def bounds(flows: Flows) -> list[tuple[object, str, Any]]:
     if not flows.names:
         return []
     small = [
-        (module, "PAGE_ROWS_MAX", PAGE_ROWS) for module in (poll, stretch, large_polls, one_writer)
+        (module, "PAGE_ROWS_MAX", PAGE_ROWS)
+        for module in (poll, large_polls, large_polls, large_polls)
     ]
     own = {**registry.BUILT_IN, "clicks": "tests.simulation.flow_sources:CLICKS"}
     silent = [(observe, name, _silent) for name in ("count", "failure", "publish")]
@@ -88,7 +88,7 @@ def bounds(flows: Flows) -> list[tuple[object, str, Any]]:
         (routes, "PAGE_ROWS_MAX", 5_000),  # two pages, where writes are gathered
         (large_polls, "STRETCH_ROWS", STRETCH_ROWS),
         (large_polls, "OneWriter", partial(Writer, flows.world.scheduler)),
-        (deltas, "PUSH_DELTAS_MAX", PUSH_DELTAS),
+        (pages, "PUSH_DELTAS_MAX", PUSH_DELTAS),
         (registry, "BUILT_IN", own),
         (flow_sources, "CLICKS", flows.clicks.kind()),
     ]  # fmt: skip

@@ -6,11 +6,10 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakesync.core.flushing import FORMATS
+from lakesync.core.config import FORMATS
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
-from lakesync.maintenance.due import due_gateways
-from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher
+from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher, due_gateways
 from lakesync.runtime.tasks import CLOSE_SINCE, ask_to_close, flush_request
 from tests.simulation.lake import PREFIX, RUN_ENDS, JsonEncoder, Materialiser
 from tests.simulation.ports import (

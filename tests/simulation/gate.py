@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_stores import MemoryAccess
 from lakesync.errors import ClientTaken, Revoked
 from lakesync.gateway.access import Access, AccessAdmin
 from tests.simulation.history import Violation

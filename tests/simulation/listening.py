@@ -32,7 +32,7 @@ STALE: Final = 0.2
 
 
 class Tokens:
-    """A client's tokens, as `lakesync.client.transport.token.Token`."""
+    """A client's tokens, as `lakesync.client.transport.gateway_http.Token`."""
 
     def __init__(self, world: World, link: Link) -> None:
         self._world = world

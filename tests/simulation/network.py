@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.client.transport.answers import error_of
+from lakesync.client.transport.gateway_http import error_of
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.errors import (
     ClockDrift,
@@ -25,11 +25,10 @@ from lakesync.errors import (
     Unavailable,
     Unreachable,
 )
+from lakesync.gateway.paging import Reads, resume_token_of
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.gateway.resume_token import Reads, resume_token_of
-from lakesync.log.looks import LOOKS_APART_MS
-from lakesync.log.raising import RAISED_EVERY_MS
+from lakesync.log.read import LOOKS_APART_MS, RAISED_EVERY_MS
 from lakesync.wire import proto
 from tests.simulation import others
 from tests.simulation.history import Began

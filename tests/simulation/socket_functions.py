@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.gateway.broadcast import TURN_MS_MAX, Broadcaster
-from lakesync.gateway.delivery import Delivery
+from lakesync.gateway.connected import ConnectionSweep
+from lakesync.gateway.frame_delivery import Delivery
 from lakesync.gateway.pull import PullService
-from lakesync.gateway.sweep import ConnectionSweep
-from lakesync.runtime.realtime.connect import connect_handler, disconnect_handler
-from lakesync.runtime.realtime.frames import FrameService
-from lakesync.runtime.realtime.notify import notify_handler
+from lakesync.runtime.websocket_frames import FrameService
+from lakesync.runtime.websocket_handshake import connect_handler, disconnect_handler
+from lakesync.runtime.websocket_notify import notify_handler
 from tests.simulation.history import Began
 from tests.simulation.network import GATEWAY, HTTP_OK, Answer, Container, Request
 from tests.simulation.ports import Gate, SimulatedBuffer

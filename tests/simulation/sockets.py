@@ -12,7 +12,7 @@ import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.buffer.memory_stores import MemoryConnections
 from lakesync.gateway.broadcast import TURN_MS_MAX
 from lakesync.ports import Delivered
 from lakesync.wire import frames, proto

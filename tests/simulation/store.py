@@ -13,12 +13,11 @@ from collections import defaultdict, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.log.looks import LOOKS_APART_MS
-from lakesync.log.raising import CLOCKS_APART_MS, RAISED_EVERY_MS
+from lakesync.log.read import CLOCKS_APART_MS, LOOKS_APART_MS, RAISED_EVERY_MS
 from lakesync.ports import NO_HEAD
 from tests.simulation.history import Violation
 

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import GatewayDeleted, LakeSyncError
 from lakesync.log.declare import Declare
-from lakesync.log.read_barrier import ReadBarrier
+from lakesync.log.read import ReadBarrier
 from lakesync.maintenance import restore
-from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.maintenance.checkpoint_keep import Keeper
-from lakesync.maintenance.tombstones import Forgetter
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
+from lakesync.maintenance.retention import Forgetter, Trimmer
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper
 
 if TYPE_CHECKING:

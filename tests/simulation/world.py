@@ -11,14 +11,14 @@ from random import Random
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from lakesync.core import delta, row_deltas
+from lakesync.core import delta, merge
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
 from lakesync.log.limits import Limits
 from lakesync.maintenance import flush
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.runtime import observe
-from lakesync.wire import row_records
+from lakesync.wire import records
 from tests.simulation import checkers, declarations, flows
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
@@ -297,7 +297,7 @@ def bounds(scenario: Scenario) -> list[tuple[object, str, int]]:
         (flush, "RANGE_BYTES_MAX", scenario.range_bytes_max),
         (flush, "RANGE_TABLES_MAX", scenario.range_tables_max),
         *declarations.bounds(scenario),
-        *((module, "DELTA_BYTES_MAX", large) for module in (delta, row_deltas, row_records)),
+        *((module, "DELTA_BYTES_MAX", large) for module in (delta, merge, records)),
     ]
 
 

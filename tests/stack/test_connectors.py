@@ -13,7 +13,7 @@ import boto3
 import httpx
 import pytest
 
-from lakesync.runtime.poll_schedules import schedule_name
+from lakesync.runtime.polls import schedule_name
 from tests.support.deployed import Tenant, changes_reported, look_again
 from tests.support.sources import SqlSource
 from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from lakesync.runtime.poll_schedules import schedule_name
+from lakesync.runtime.polls import schedule_name
 from tests.stack.test_connectors import rows_of
 from tests.support.deployed import executed
 from tests.support.destinations import (
@@ -23,7 +23,7 @@ from tests.support.waiting import answered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.databases import Database
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.databases import Database
 

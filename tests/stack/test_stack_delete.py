@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.cli import stack_removal
+from lakesync.cli import removal
 from tests.support.deployed import aws_of
 from tools.local_stack.stack import forget
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
     from tools.local_stack.stack import Stack
 
 
@@ -58,7 +58,7 @@ def test_stack_delete_removes_the_stack_and_everything_made_in_it(
 ) -> None:
     before = things(aws)
     assert all(before[kind] for kind in ("functions", "buckets", "tables", "log groups"))
-    monkeypatch.setattr(stack_removal, "_POLL_S", 0.5)
+    monkeypatch.setattr(removal, "_POLL_S", 0.5)
 
     lakesync("stack", "delete", stack.stack, "--yes", stack.stack)
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from lakesync.core.config import FLUSH_BYTES_MIN
 from lakesync.core.delta import Op
-from lakesync.core.flushing import FLUSH_BYTES_MIN
 from lakesync.core.messages import Push
 from lakesync.wire import frames
 from lakesync.wire.frames import Tag
@@ -30,7 +30,7 @@ from tests.support.waiting import PATIENCE_S, answered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.databases import Database
     from tools.local_stack.stack import Stack

@@ -10,21 +10,12 @@ from uuid import uuid4
 
 from pydantic import BaseModel, SecretStr
 
-from lakesync.actions import (
-    Done,
-    HandlerType,
-    Looked,
-    Outside,
-    Run,
-    SupportedAction,
-    registry,
-)
-from lakesync.actions.admin import ActionAdmin
-from lakesync.actions.permission import Asker
+from lakesync.actions import Done, HandlerType, Looked, Outside, Run, SupportedAction, service
 from lakesync.actions.port import NOT_DONE, UNKNOWN
-from lakesync.actions.service import ActionService, RunNote
+from lakesync.actions.registrations import Asker
+from lakesync.actions.service import ActionAdmin, ActionService, RunNote
 from lakesync.adapters import entry_points as types
-from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
+from lakesync.buffer.memory_stores import MemoryHandlers, MemoryRuns
 from lakesync.result import Err, Ok, Result
 from tests.support.polling import MemorySecrets
 
@@ -115,7 +106,7 @@ def use_memory_outside(monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
     entry = SimpleNamespace(name="memory", value="memory", dist=None, load=lambda: kind)
 
     def entry_points(*, group: str, name: str = "memory") -> list[SimpleNamespace]:
-        return [entry] if (group, name) == (registry.GROUP, "memory") else []
+        return [entry] if (group, name) == (service.GROUP, "memory") else []
 
     monkeypatch.setattr(types, "entry_points", entry_points)
     return outside

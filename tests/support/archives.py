@@ -8,8 +8,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.database import PlacedDelta, Position
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.adapters.objects.archive import HistoryArchive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

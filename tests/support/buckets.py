@@ -6,9 +6,9 @@ import itertools
 
 import boto3
 
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
 from lakesync.adapters.objects import ObjectsDatabase
-from lakesync.adapters.objects.archive import HistoryArchive
 
 REGION = "us-east-1"
 _numbers = itertools.count()

@@ -7,20 +7,18 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import FEED, Storage
-from lakesync.connectors.brought import brought_by
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.deletions import Deletions
+from lakesync.connectors.missing_rows import brought_by
 from lakesync.connectors.poll import Poll, Polled
-from lakesync.connectors.sql.binlog.source import BinlogConnector
-from lakesync.connectors.sql.binlog.source import forget as forget_binlog
-from lakesync.connectors.sql.capture.slot import Slot
-from lakesync.connectors.sql.capture.source import CaptureConnector, forget
-from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
-from lakesync.connectors.sql.plan import plan_of
-from lakesync.connectors.state import PollState, state_from
+from lakesync.connectors.sql.mysql_capture import BinlogConnector
+from lakesync.connectors.sql.mysql_capture import forget as forget_binlog
+from lakesync.connectors.sql.postgres_capture import CaptureConnector, forget
+from lakesync.connectors.sql.replication_slot import Slot
+from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
+from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
+from lakesync.connectors.sql.table_plan import plan_of
+from lakesync.connectors.state import DeadLetters, Deletions, PollState, state_from
 from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.errors import Conflict

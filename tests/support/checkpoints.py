@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.checkpoint.chunks import CHUNK_BYTES_MAX
-from lakesync.checkpoint.store import Checkpoints
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.checkpoint.store import CHUNK_BYTES_MAX, Checkpoints
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, fold
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.log.declare import Declare
-from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.maintenance.tombstones import Forgetter
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.checkpoint_upkeep import Builder
+from lakesync.maintenance.retention import Forgetter, Trimmer
 from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import encode_row_state
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
-    from lakesync.maintenance.checkpoint_build import BuildReport
+    from lakesync.maintenance.checkpoint_upkeep import BuildReport
     from lakesync.ports import RowKey
     from tests.support.lake import Life
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.client.storage.stored_rows import unfolded
 from lakesync.client.storage.stored_state import states_in
-from lakesync.client.storage.unfolded import unfolded
 from lakesync.core.merge import EMPTY, RowState, fold
 
 if TYPE_CHECKING:

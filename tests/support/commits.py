@@ -9,7 +9,7 @@ from uuid import uuid4
 from lakesync.ports import NO_HEAD, Commit, LaneCommit, LogEntry, MarkPut, RowPut
 
 if TYPE_CHECKING:
-    from lakesync.buffer.memory import MemoryBuffer
+    from lakesync.buffer.memory_buffer import MemoryBuffer
     from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, Head, MarkKey, RowKey

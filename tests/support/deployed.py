@@ -16,17 +16,15 @@ from uuid import uuid4
 
 import httpx
 
-from lakesync.buffer import keys
-from lakesync.cli.aws import Aws
-from lakesync.cli.commands.flush import waiting_batches
-from lakesync.cli.connection import Connection
+from lakesync.buffer import item_format
+from lakesync.cli.commands.backlog import waiting_batches
+from lakesync.cli.connection import Aws, Connection, sign
 from lakesync.cli.lake import ROW_ID, Lake
-from lakesync.cli.tokens import sign
 from lakesync.client import HttpTransport
-from lakesync.client.transport.certificates import trusted
+from lakesync.client.transport.gateway_http import trusted
 from lakesync.core.clock import STAMP_MAX, HybridLogicalClock
+from lakesync.core.config import FLUSH_BYTES_MIN
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.flushing import FLUSH_BYTES_MIN
 from lakesync.core.messages import Pull, Push
 from lakesync.wire.records import decode_records
 from tests.support.oracle import expected_row
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.asof import AsOf
+    from lakesync.cli.past import AsOf
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PushReceipt
     from tools.local_stack.stack import Stack
@@ -207,7 +205,7 @@ def unflushed(tenant: Tenant) -> int:
 def look_again(tenant: Tenant, connector: str) -> None:
     """Let a connector's next poll look at its source's columns, as after a quarter of an hour."""
     dynamo, table = tenant.aws.client("dynamodb"), tenant.aws.output("BufferTable")
-    key = {"pk": {"S": keys.connector_pk(tenant.gateway)}, "sk": {"S": connector}}
+    key = {"pk": {"S": item_format.connector_pk(tenant.gateway)}, "sk": {"S": connector}}
     state = json.loads(dynamo.get_item(TableName=table, Key=key)["Item"]["ps"]["B"])
     dynamo.update_item(
         TableName=table, Key=key, UpdateExpression="SET ps = :ps",

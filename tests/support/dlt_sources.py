@@ -12,7 +12,7 @@ from sqlalchemy import dialects
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 
 from lakesync.connectors import Outside, Storage
-from lakesync.connectors.dlt.types import DLT
+from lakesync.connectors.dlt import DLT
 from lakesync.connectors.registry import configured
 from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects

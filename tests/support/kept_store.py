@@ -12,17 +12,16 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer.access import DynamoAccess
-from lakesync.buffer.quota import DynamoQuotas
-from lakesync.compat import follower_state
-from lakesync.compat.follower_state import Follower, Position
+from lakesync.buffer.admission import DynamoAccess, DynamoQuotas
+from lakesync.compat import follower_progress
+from lakesync.compat.follower_progress import Follower, Position
 from lakesync.core.destinations import NO_DESTINATIONS, Destination, destinations_to_json
 from lakesync.core.epoch import identity_of
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.rules_json import rules_from_json
 from lakesync.ports import DeliveryState, Quota, Revocation, Usage
-from lakesync.wire.log_chunk import inflate
+from lakesync.wire.log_entries import inflate
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime
@@ -107,7 +106,7 @@ def written() -> Kept:
     release.builder.build(GATEWAY)
     release.pushes.push(GATEWAY, push(delete("r2", at=at_ms(5), table="notes"), atomic=True))
     release.pushes.push(GATEWAY, push(update(at=at_ms(6), title="long " * 300)))
-    follower = follower_state.pack(Follower(7, Position(5), scope="s"))
+    follower = follower_progress.pack(Follower(7, Position(5), scope="s"))
     assert release.buffer.save_client_state(GATEWAY, "c1", None, follower)
     kept.access.bind(GATEWAY, "c1", "ann")
     kept.access.revoke(GATEWAY, Revocation("user", "ben", WALL_MS, "root"))
@@ -155,7 +154,7 @@ def contents(kept: Kept) -> dict[str, Any]:
     buffer, release = kept.release.buffer, kept.release
     config, heads = buffer.config(GATEWAY), buffer.all_heads(GATEWAY)
     flushed, follower = buffer.flush_state(GATEWAY), buffer.client_state(GATEWAY, "c1")
-    known = follower_state.unpack(follower)
+    known = follower_progress.unpack(follower)
     client = kept.access.client(GATEWAY, "c1")
     return {
         "gateways": buffer.gateways(),

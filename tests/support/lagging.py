@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.errors import Contention
 
 if TYPE_CHECKING:

@@ -23,53 +23,48 @@ from uuid import uuid4
 
 import jwt
 
-from lakesync.adapters.attachments.memory import MemorySignedObjects
+from lakesync.adapters.lake.memory import MemorySignedObjects
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_audit import MemoryAudit
-from lakesync.buffer.memory_connections import MemoryConnections
-from lakesync.buffer.memory_quota import MemoryQuotas
-from lakesync.buffer.memory_removal import MemoryItems
-from lakesync.buffer.memory_tickets import MemoryTickets
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import (
+    MemoryAccess,
+    MemoryAudit,
+    MemoryConnections,
+    MemoryItems,
+    MemoryQuotas,
+    MemoryTickets,
+)
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.compat.checkpoint_stream import CheckpointService
-from lakesync.compat.follower_state import cursor_of
-from lakesync.compat.followers import FollowingPulls
-from lakesync.compat.pushes import FollowingPushes
+from lakesync.compat.follower_progress import cursor_of
+from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
+from lakesync.compat.follower_pushes import FollowingPushes
 from lakesync.errors import AdapterRefused
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.audit import Audit
-from lakesync.gateway.clients import ClientsAdmin
-from lakesync.gateway.delivery import Delivery
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.gateway.connected import ClientsAdmin
+from lakesync.gateway.destination_admin import DestinationAdmin
+from lakesync.gateway.frame_delivery import Delivery
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.quota import Quotas
 from lakesync.log.declare import Declare
-from lakesync.maintenance.deletion import Deleter
+from lakesync.maintenance.erasure import Deleter
 from lakesync.maintenance.flush import Flusher
 from lakesync.ports import Quota
 from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
-from lakesync.runtime.api.attachments import attachment_routes
-from lakesync.runtime.api.checkpoint import checkpoint_routes
 from lakesync.runtime.api.open import open_routes
-from lakesync.runtime.api.pull import pull_routes
-from lakesync.runtime.api.push import push_routes
-from lakesync.runtime.api.ticket import ticket_routes
-from lakesync.runtime.api.webhooks import webhook_routes
-from lakesync.runtime.authoriser import lambda_authoriser
-from lakesync.runtime.database_checks import asked_by, with_questions
-from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
+from lakesync.runtime.api.outlets import webhook_routes
+from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
+from lakesync.runtime.api.push import attachment_routes, push_routes
+from lakesync.runtime.authoriser import Authorities, TokenRules, lambda_authoriser
 from lakesync.runtime.http import create_app
-from lakesync.runtime.keys import Authorities
-from lakesync.runtime.realtime.tickets import SocketTickets
-from lakesync.runtime.tokens import TokenRules
-from lakesync.runtime.wiring_actions import and_actions
-from lakesync.runtime.wiring_connectors import and_connectors
+from lakesync.runtime.invocations import asked_by, with_questions
+from lakesync.runtime.tasks import delete_and_wait, delete_task
+from lakesync.runtime.websocket_handshake import SocketTickets
+from lakesync.runtime.wiring_connectors import and_actions, and_connectors
 from tests.delivery.world import KeptDatabase
 from tests.support.acting import Acting
 from tests.support.lake import Objects

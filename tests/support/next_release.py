@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.wire.log_chunk import deflate, inflate
+from lakesync.wire.log_entries import deflate, inflate
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from lakesync.connectors.sql.capture.pgoutput import (
+from lakesync.connectors.sql.pgoutput import (
     UNCHANGED,
     Begin,
     Commit,
@@ -18,7 +18,7 @@ from lakesync.connectors.sql.capture.pgoutput import (
 )
 
 if TYPE_CHECKING:
-    from lakesync.connectors.sql.capture.pgoutput import Row
+    from lakesync.connectors.sql.pgoutput import Row
 
 EPOCH_US = 946_684_800_000_000
 

@@ -8,34 +8,29 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_actions import MemoryRuns
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.connectors.admin import ConnectorAdmin
-from lakesync.connectors.definition import definition_from
-from lakesync.connectors.large_polls import LargePolls
-from lakesync.connectors.outside import Outside
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryAccess, MemoryConnectors, MemoryRuns
+from lakesync.connectors.connector_admin import ConnectorAdmin
+from lakesync.connectors.incoming_webhooks import Webhooks
+from lakesync.connectors.large_polls import LargePolls, read_whole
 from lakesync.connectors.polls import Polls
-from lakesync.connectors.storage import Storage
-from lakesync.connectors.stretch import read_whole
-from lakesync.connectors.webhooks import Webhooks
+from lakesync.connectors.port import Outside, Storage
+from lakesync.connectors.registry import definition_from
 from lakesync.errors import AdapterFailed, AdapterRefused
-from lakesync.flows.admin import FlowAdmin
+from lakesync.flows.flow_admin import FlowAdmin
 from lakesync.flows.routes import FlowRoutes
-from lakesync.runtime.flow_counts import counted_by, with_counts
+from lakesync.runtime.invocations import counted_by, with_counts
 from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.connectors.large_polls import Brought
+    from lakesync.connectors.large_polls import Brought, StretchRead, Work
     from lakesync.connectors.port import Stretch
-    from lakesync.connectors.stretch import StretchRead, Work
     from lakesync.core.flows import Flow
     from lakesync.core.messages import Push, PushReceipt
-    from lakesync.gateway.destinations import AsksDatabase, DestinationAdmin
+    from lakesync.gateway.destination_admin import AsksDatabase, DestinationAdmin
     from lakesync.ports import Buffer, Rows
 
 P = TypeVar("P", bound=Polls)

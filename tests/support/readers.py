@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.core.omission import state_without
 from lakesync.core.values import parse
+from lakesync.core.visibility import state_without
 from lakesync.errors import CursorExpired
 from lakesync.log.limits import Limits
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.retention import Trimmer
 from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import decode_row_state

@@ -10,10 +10,10 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.connectors.sql.binlog import log
-from lakesync.connectors.sql.binlog.stream import Stream
-from lakesync.connectors.sql.binlog.tables import TableLook, Tables
-from lakesync.connectors.sql.configuration import PolledTable
+from lakesync.connectors.sql import binlog
+from lakesync.connectors.sql.binlog import Stream
+from lakesync.connectors.sql.binlog_tables import TableLook, Tables
+from lakesync.connectors.sql.sql_settings import PolledTable
 from tests.support.capturing import BinlogWorld
 from tests.support.mysql_server import database_on
 from tests.support.repository import ROOT
@@ -89,7 +89,7 @@ def _record(database: Database, columns: str, statements: Sequence[str]) -> dict
     world = BinlogWorld(database, {"t": columns})
     with closing(world.source.dialect.connect()) as connection:
         cursor = connection.cursor()
-        end = log.look(cursor).end._replace(gtid="", is_by_gtid=False)
+        end = binlog.look(cursor).end._replace(gtid="", is_by_gtid=False)
         for statement in statements:
             world.run(statement.format(t=world.tables["t"]))
         with closing(Stream(world.source.dialect, end, 999, is_mariadb=False)) as stream:

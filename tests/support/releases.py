@@ -12,9 +12,9 @@ from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.gateway.pull import PullService
-from lakesync.maintenance.checkpoint_build import Builder
+from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.trim import Trimmer
+from lakesync.maintenance.retention import Trimmer
 from tests.support.gateways import administrator, pusher
 
 if TYPE_CHECKING:

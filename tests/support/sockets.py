@@ -6,14 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.buffer.memory_connections import MemoryConnections
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryAccess, MemoryConnections
 from lakesync.gateway.access import Access
 from lakesync.gateway.broadcast import Broadcaster
-from lakesync.gateway.connected import rules_digest, scoped
-from lakesync.gateway.delivery import Delivery
-from lakesync.gateway.sweep import ConnectionSweep
+from lakesync.gateway.connected import ConnectionSweep, rules_digest, scoped
+from lakesync.gateway.frame_delivery import Delivery
 from lakesync.ports import Connection, Delivered
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag

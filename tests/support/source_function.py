@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.delivery.source_pull import SourcePulls
-from lakesync.runtime.api.pull import pull_routes
+from lakesync.runtime.api.pull import pull_routes, with_sources
 from lakesync.runtime.http import create_app, lambda_handler
-from lakesync.runtime.source_pulls import with_sources
 from tests.support.gateways import real_wall_clock
 
 if TYPE_CHECKING:

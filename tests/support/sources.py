@@ -24,11 +24,11 @@ from lakesync.connectors import (
     registry,
 )
 from lakesync.connectors.signatures import standard_webhook
-from lakesync.connectors.sql.binlog.source import BinlogConnector
-from lakesync.connectors.sql.capture.source import CaptureConnector, forget
-from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
-from lakesync.connectors.sql.source import SqlConnector
+from lakesync.connectors.sql.mysql_capture import BinlogConnector
+from lakesync.connectors.sql.postgres_capture import CaptureConnector, forget
+from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
+from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
+from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.support.hosts import LOOPBACK

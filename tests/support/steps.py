@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import greenlet
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Unavailable
 from tests.support.builders import WALL_MS

@@ -8,8 +8,7 @@ from typing import Any, cast
 import boto3
 from botocore.stub import Stubber
 
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import Connection
+from lakesync.cli.connection import Aws, Connection
 
 
 class Account(Aws):

@@ -1,4 +1,4 @@
-"""lakesync.wire.log_chunk: entries that lie in one item come back as they were."""
+"""lakesync.wire.log_entries: entries that lie in one item come back as they were."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.ports import LogEntry
-from lakesync.wire.log_chunk import decode_chunk, encode_chunk
+from lakesync.wire.log_entries import decode_chunk, encode_chunk
 
 stamps = st.lists(st.integers(1, 1 << 62), min_size=2, max_size=9, unique=True).map(sorted)
 runs = st.binary(max_size=60)

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from lakesync.core.delta import GATEWAY_CLIENT, Op, make_delta, removal
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.raw_records import columns_of, delta_of, raw_records, values_alike
-from lakesync.wire.records import decode_records, encode_records
+from lakesync.wire.records import (
+    columns_of,
+    decode_records,
+    delta_of,
+    encode_records,
+    raw_records,
+    values_alike,
+)
 from tests.support import strategies
 
 if TYPE_CHECKING:

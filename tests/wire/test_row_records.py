@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.merge import as_read, fold, view
-from lakesync.core.row_deltas import deltas_of
-from lakesync.wire.records import decode_records, encode_records
-from lakesync.wire.row_records import RowRecords, row_runs
+from lakesync.core.merge import as_read, deltas_of, fold, view
+from lakesync.wire.records import RowRecords, decode_records, encode_records, row_runs
 from lakesync.wire.row_state import encode_row_state, varint
 from tests.support.builders import delete, insert, update
 from tests.support.strategies import deltas, row_deltas, row_states

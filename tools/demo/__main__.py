@@ -9,8 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import Connection
+from lakesync.cli.connection import Aws, Connection
 from lakesync.cli.faults import UsageFault
 from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake

@@ -15,9 +15,8 @@ from benchmarks.scale.measures import Answers, percentile
 from benchmarks.scale.services import Deliveries, Objects, Queue
 from benchmarks.scale.world import World
 from lakesync.runtime import wiring
-from lakesync.runtime.schedule import schedule_handler
 from lakesync.runtime.settings import FlushSettings, ScheduleFlushSettings
-from lakesync.runtime.tasks import flush_handler
+from lakesync.runtime.tasks import flush_handler, schedule_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

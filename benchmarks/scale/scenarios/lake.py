@@ -19,7 +19,7 @@ from benchmarks.scale import latency
 from benchmarks.scale.measures import percentile
 from benchmarks.scale.world import World
 from benchmarks.sources import figure_on_record
-from lakesync.materialise.groups import group_of_table
+from lakesync.materialise.work_queue import group_of_table
 from lakesync.runtime.materialise import materialise_handler
 from lakesync_spark.iceberg.run import TABLES_AT_ONCE_MAX
 

@@ -16,8 +16,7 @@ from lakesync.core.messages import Pull
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from benchmarks.scale.lambdas import Function
-    from lakesync.compat.checkpoint_stream import CheckpointService
-    from lakesync.compat.followers import FollowingPulls
+    from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
 

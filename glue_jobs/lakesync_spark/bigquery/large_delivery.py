@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.bigquery.stages import drop_stages
 from lakesync.adapters.database import TableBatch
-from lakesync.core.claims import claimed_last
 from lakesync.core.column_map import map_to_json
-from lakesync.delivery.gathering import state_of
-from lakesync.delivery.large import LARGE_PACE, is_large
-from lakesync.delivery.table import TableDelivery
+from lakesync.core.deliveries import claimed_last
+from lakesync.delivery.deliverer import LARGE_PACE, is_large, state_of
+from lakesync.delivery.table_delivery import TableDelivery
 from lakesync.errors import AdapterFailed, LakeSyncError, NotFound, ValidationFailed
-from lakesync.materialise.chain import Link
+from lakesync.materialise.work_queue import Link
 from lakesync_spark.bigquery.parts import Source, stage_parts
 from lakesync_spark.common.report import reason_of
 
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.adapters.bigquery.bulk import BulkWrite
+    from lakesync.adapters.bigquery.adapter import BulkWrite
     from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.adapters.bigquery.stages import Stage
-    from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
-    from lakesync.delivery.desk import Desk
+    from lakesync.core.deliveries import Batch
+    from lakesync.delivery.table_context import Desk
     from lakesync.ports import ObjectStore
 
 

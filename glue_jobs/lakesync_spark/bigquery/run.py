@@ -7,7 +7,7 @@ from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.claims import announcement
+from lakesync.core.deliveries import announcement
 from lakesync.errors import Contention
 from lakesync_spark.common.report import reason_of, say
 from lakesync_spark.common.scheduling import table_threads
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.core.claims import DeliveryPlace
-    from lakesync.delivery.deliver import Delivered, Deliverer
+    from lakesync.core.deliveries import DeliveryPlace
+    from lakesync.delivery.deliverer import Delivered, Deliverer
     from lakesync.ports import Queue
 
 TABLES_AT_ONCE_MAX: Final = 4

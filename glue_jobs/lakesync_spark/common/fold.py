@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.materialise.shape import ALIVE, DELETED, ID
+from lakesync.materialise.lake_schema import ALIVE, DELETED, ID
 from lakesync_spark.common.queries import selected
 
 if TYPE_CHECKING:

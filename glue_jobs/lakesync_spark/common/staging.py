@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync.materialise.chain import Link
+    from lakesync.materialise.work_queue import Link
     from lakesync.ports import BatchRow
 
 _SYSTEM: Final = {

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakesync.connectors.stretch import StretchRead, read_whole
+from lakesync.connectors.large_polls import StretchRead, read_whole
 from lakesync.errors import AdapterFailed, LakeSyncError
 from lakesync_spark.common.report import reason_of
 from lakesync_spark.common.scheduling import table_threads
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakesync.connectors.large_polls import Work
+    from lakesync.connectors.poll import Route
     from lakesync.connectors.port import Stretch
-    from lakesync.connectors.routes import Route
-    from lakesync.connectors.stretch import Work
 
 KEEP_S: Final = 15
 """The interval of renewals of the lease: an eighth of its duration."""

@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from lakesync.core.names import lake_database
-from lakesync.materialise.chain import next_chain
-from lakesync.materialise.columns import wanted_columns
-from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
+from lakesync.materialise.lake_schema import (
+    CHANGES_TABLE,
+    EVENTS_TABLE,
+    STATE_TABLE,
+    wanted_columns,
+)
 from lakesync.materialise.views import ViewedTable
+from lakesync.materialise.work_queue import next_chain
 from lakesync_spark.common.queries import asked
 from lakesync_spark.common.report import say
 from lakesync_spark.common.scheduling import pool_of, table_threads
@@ -36,9 +40,9 @@ from lakesync_spark.iceberg.writing import overwrite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.core.claims import Batch
-    from lakesync.materialise.chain import Chain
-    from lakesync.materialise.shape import Kind
+    from lakesync.core.deliveries import Batch
+    from lakesync.materialise.lake_schema import Kind
+    from lakesync.materialise.work_queue import Chain
     from lakesync_spark.iceberg.tables import TableName
     from lakesync_spark.iceberg.workbench import Workbench
 

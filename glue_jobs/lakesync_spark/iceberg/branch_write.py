@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from lakesync.materialise.shape import COMMIT_STAMP, ID
+from lakesync.materialise.lake_schema import COMMIT_STAMP, ID
 from lakesync_spark.common.queries import view_of
 from lakesync_spark.iceberg.branches import branch_names, drop_branch, fast_forward, make_branch
 from lakesync_spark.iceberg.writing import execute

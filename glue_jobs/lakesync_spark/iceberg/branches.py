@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import Conflict
-from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
+from lakesync.materialise.lake_schema import FOR_EVER_MS, MARK_TAG
 from lakesync_spark.common.java import is_java_error, java_class, java_items
 
 if TYPE_CHECKING:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.materialise.shape import CARRIED, ID, SYNCED_AT, TEXTS
+from lakesync.materialise.lake_schema import CARRIED, ID, SYNCED_AT, TEXTS
 from lakesync_spark.common.queries import selected, with_constants
 from lakesync_spark.iceberg.json_text import kept_texts, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.lake_schema import Kind, LakeColumn
 
 
 def change_rows(deltas: str, kind: Kind, columns: Sequence[LakeColumn], synced_at: str) -> str:

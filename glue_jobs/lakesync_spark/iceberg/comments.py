@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.materialise.columns import is_own_comment
-from lakesync.materialise.comments import own_comments
+from lakesync.materialise.lake_schema import is_own_comment, own_comments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

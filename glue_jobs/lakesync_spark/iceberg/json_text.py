@@ -16,7 +16,7 @@ from lakesync_spark.iceberg.typed_text import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.lake_schema import LakeColumn
 
 _SPARK_TYPES: Final[Mapping[str, str]] = {
     "string": "STRING",

@@ -9,8 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakesync.errors import Conflict
-from lakesync.materialise.columns import described
-from lakesync.materialise.shape import (
+from lakesync.materialise.lake_schema import (
     COLUMNS,
     COMMIT,
     EPOCH,
@@ -22,6 +21,7 @@ from lakesync.materialise.shape import (
     WRITTEN,
     BatchMark,
     delete_wins,
+    described,
 )
 from lakesync_spark.common.java import java_class
 from lakesync_spark.iceberg.branches import MOVE_TRIES, main_touched, move_tag
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.lake_schema import Kind, LakeColumn
     from lakesync_spark.iceberg.fields import Field
 
 

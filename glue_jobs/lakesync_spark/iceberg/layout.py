@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.materialise.table_layout import LAYOUT, TableLayout, recorded_layout
+from lakesync.materialise.lake_schema import LAYOUT, TableLayout, recorded_layout
 from lakesync_spark.common.java import java_class, java_items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakesync.materialise.table_layout import LayoutField
+    from lakesync.materialise.lake_schema import LayoutField
     from lakesync_spark.iceberg.lake_table import LakeTable
 
 _EXPRESSIONS: Final = "org.apache.iceberg.expressions.Expressions"

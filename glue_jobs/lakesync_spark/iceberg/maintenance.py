@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.names import folded, is_flow_database, lake_database
 from lakesync.maintenance.lake_plan import ORPHAN_AGE_MS_MIN, UNDER_LEASE, Step, steps_for
-from lakesync.materialise.groups import group_of
-from lakesync.materialise.lease import Lease, lease_key
-from lakesync.materialise.shape import BATCH, COMMIT, EPOCH
+from lakesync.materialise.lake_schema import BATCH, COMMIT, EPOCH
+from lakesync.materialise.work_queue import Lease, group_of, lease_key
 from lakesync_spark.common.report import reason_of, say
 from lakesync_spark.common.scheduling import table_threads
 from lakesync_spark.iceberg.lake_table import LakeTable
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.work_queue import LakeStore
     from lakesync_spark.common.arguments import MaintenanceArguments
 
 TABLES_AT_ONCE_MAX: Final = 8

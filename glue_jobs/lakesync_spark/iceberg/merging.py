@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.materialise.shape import ALIVE, COMMIT_STAMP, DELETED, ID, SYNCED_AT
+from lakesync.materialise.lake_schema import ALIVE, COMMIT_STAMP, DELETED, ID, SYNCED_AT
 from lakesync_spark.common.queries import selected, with_constants
 from lakesync_spark.iceberg.json_text import kept_text, typed
 from lakesync_spark.iceberg.state import AT, KEPT, closed, opened, register_text
@@ -19,7 +19,7 @@ from lakesync_spark.iceberg.state import AT, KEPT, closed, opened, register_text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.lake_schema import LakeColumn
     from lakesync_spark.iceberg.state import Synced
 
 _GIVEN: Final = "_given_"

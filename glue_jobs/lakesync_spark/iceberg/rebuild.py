@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 from lakesync.errors import Conflict, NotFound, ValidationFailed
-from lakesync.materialise.groups import group_of
-from lakesync.materialise.shape import (
+from lakesync.materialise.lake_schema import (
     CARRIED,
     COMMIT_STAMP,
     EVENTS_TABLE,
@@ -27,6 +26,7 @@ from lakesync.materialise.shape import (
     SYNCED_AT,
     TEXTS,
 )
+from lakesync.materialise.work_queue import group_of
 from lakesync_spark.common.fold import fold
 from lakesync_spark.common.queries import asked, selected
 from lakesync_spark.iceberg.merging import merged
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.lake_schema import LakeColumn
+    from lakesync.materialise.work_queue import LakeStore
     from lakesync_spark.common.arguments import MaintenanceArguments
     from lakesync_spark.iceberg.lake_table import LakeTable
     from lakesync_spark.iceberg.tables import TableName

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import uuid4
 
 from lakesync.materialise.change_files import ChangeFiles, packed
-from lakesync.materialise.shape import COMMIT_STAMP
+from lakesync.materialise.lake_schema import COMMIT_STAMP
 from lakesync_spark.common.java import java_class
 from lakesync_spark.iceberg.fields import ids_by_name
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync.materialise.chain import Chain, Link
+    from lakesync.materialise.work_queue import Chain, Link
     from lakesync_spark.iceberg.lake_table import LakeTable
     from lakesync_spark.iceberg.workbench import Target, Workbench
 

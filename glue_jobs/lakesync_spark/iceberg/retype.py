@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from lakesync.materialise.shape import STATE_TABLE, TEXTS
+from lakesync.materialise.lake_schema import STATE_TABLE, TEXTS
 from lakesync_spark.common.queries import asked
 from lakesync_spark.iceberg.json_text import definition, is_lost, kept_text, typed
 from lakesync_spark.iceberg.state import KEPT, kept_json, opened, register_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync.materialise.columns import Evolution, LakeColumn
+    from lakesync.materialise.lake_schema import Evolution, LakeColumn
     from lakesync_spark.iceberg.lake_table import LakeTable
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.checkpoint.chunks import ChunkWriter
 from lakesync.checkpoint.manifest import Chunk, Part, Tombstones
-from lakesync.checkpoint.store import put_chunk
+from lakesync.checkpoint.store import ChunkWriter, put_chunk
 from lakesync.core.merge import RowState
-from lakesync.materialise.shape import ID
+from lakesync.materialise.lake_schema import ID
 from lakesync.ports import StoredRow
 from lakesync.wire.row_state import encode_row_state
 from lakesync_spark.common.queries import asked
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row
 
-    from lakesync.checkpoint.chunks import Cut
-    from lakesync.materialise.columns import LakeColumn
+    from lakesync.checkpoint.store import Cut
+    from lakesync.materialise.lake_schema import LakeColumn
     from lakesync.ports import ObjectStore
 
 _INDEX: Final = (

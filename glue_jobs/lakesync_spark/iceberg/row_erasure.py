@@ -30,9 +30,7 @@ from pyspark.sql import functions as sf
 
 from lakesync.core.names import folded
 from lakesync.errors import Conflict, NotFound, ValidationFailed
-from lakesync.materialise.groups import group_of
-from lakesync.materialise.lease import Lease
-from lakesync.materialise.shape import (
+from lakesync.materialise.lake_schema import (
     BATCH,
     CHANGES_TABLE,
     COMMIT,
@@ -44,6 +42,7 @@ from lakesync.materialise.shape import (
     STAMPS,
     STATE_TABLE,
 )
+from lakesync.materialise.work_queue import Lease, group_of
 from lakesync_spark.common.report import say
 from lakesync_spark.iceberg.branch_write import PREFIX as BRANCH_PREFIX
 from lakesync_spark.iceberg.branches import branch_names, drop_branch
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.work_queue import LakeStore
     from lakesync_spark.common.arguments import MaintenanceArguments
 
 UNNAMED_AGE_MS_MIN: Final = 3 * 3_600_000

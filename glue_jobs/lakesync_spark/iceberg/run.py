@@ -15,8 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from lakesync.materialise.groups import GATEWAY_GROUPS, group_of_table, table_of
-from lakesync.materialise.lease import Lease
+from lakesync.materialise.work_queue import GATEWAY_GROUPS, Lease, group_of_table, table_of
 from lakesync_spark.common.report import Report, say
 from lakesync_spark.common.scheduling import table_threads
 from lakesync_spark.iceberg.table_run import TableRun
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.materialise.storage import LakeStore
     from lakesync.materialise.views import ViewCatalogue
+    from lakesync.materialise.work_queue import LakeStore
     from lakesync_spark.common.arguments import Arguments
 
 TABLES_AT_ONCE_MAX: Final = 8

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
-from lakesync.materialise.shape import (
+from lakesync.materialise.lake_schema import (
     ALIVE,
     CLIENT,
     COMMIT_STAMP,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.lake_schema import LakeColumn
 
 _SAID: Final = "STRUCT<ago_ms: BIGINT, ago_counter: BIGINT, client_id: STRING>"
 # No column of a table begins with `_`, so what is made of one on the way may.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 from lakesync.errors import Conflict
-from lakesync.materialise.shape import ID
+from lakesync.materialise.lake_schema import ID
 from lakesync_spark.common.fold import fold
 from lakesync_spark.common.queries import asked, selected
 from lakesync_spark.iceberg.branch_write import NoBranches, replace_rows
@@ -21,7 +21,7 @@ from lakesync_spark.iceberg.writing import overwrite
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakesync.materialise.chain import Chain
+    from lakesync.materialise.work_queue import Chain
     from lakesync_spark.iceberg.lake_table import LakeTable
     from lakesync_spark.iceberg.workbench import Target, Workbench
 

@@ -17,7 +17,7 @@ from lakesync.maintenance.lake_plan import (
     TARGET_FILE_BYTES,
     TableFigures,
 )
-from lakesync.materialise.shape import MARK_TAG
+from lakesync.materialise.lake_schema import MARK_TAG
 from lakesync_spark.common.java import java_class, java_items
 
 if TYPE_CHECKING:

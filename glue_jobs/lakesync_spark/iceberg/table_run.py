@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.claims import parse_claim
+from lakesync.core.deliveries import parse_claim
 from lakesync.errors import LakeSyncError, Retry, ValidationFailed
-from lakesync.materialise.chain import FOLD_DELTAS_MAX
+from lakesync.materialise.work_queue import FOLD_DELTAS_MAX
 from lakesync_spark.common.report import Failure, reason_of, say
 from lakesync_spark.iceberg.apply import apply_chain, forget, is_readable, survey
 from lakesync_spark.iceberg.tables import located
@@ -20,9 +20,8 @@ from lakesync_spark.iceberg.tables import located
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.core.claims import Batch
-    from lakesync.materialise.chain import Chain
-    from lakesync.materialise.storage import ClaimEntry
+    from lakesync.core.deliveries import Batch
+    from lakesync.materialise.work_queue import Chain, ClaimEntry
     from lakesync_spark.common.arguments import Arguments
     from lakesync_spark.common.report import Report
     from lakesync_spark.iceberg.tables import TableName

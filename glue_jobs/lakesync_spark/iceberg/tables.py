@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.names import CHANGES_SUFFIX, folded, lake_database, lake_tables
 from lakesync.errors import Conflict
-from lakesync.materialise.columns import evolve
-from lakesync.materialise.comments import table_comment
-from lakesync.materialise.shape import DELETE_WINS, GATEWAY, KIND, STACK, WRITTEN
-from lakesync.materialise.table_layout import wanted_layout
+from lakesync.materialise.lake_schema import (
+    DELETE_WINS,
+    GATEWAY,
+    KIND,
+    STACK,
+    WRITTEN,
+    evolve,
+    table_comment,
+    wanted_layout,
+)
 from lakesync_spark.iceberg.comments import edited_comments, keep_comments
 from lakesync_spark.iceberg.json_text import definition, spark_type
 from lakesync_spark.iceberg.lake_table import LakeTable
@@ -21,9 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.core.claims import Batch
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.shape import Kind
+    from lakesync.core.deliveries import Batch
+    from lakesync.materialise.lake_schema import Kind, LakeColumn
 
 _PROPERTIES: Final = {
     "format-version": "2",

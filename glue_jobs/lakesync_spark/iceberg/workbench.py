@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakesync.materialise.shape import BATCH, COMMIT, EPOCH
+from lakesync.materialise.lake_schema import BATCH, COMMIT, EPOCH
 from lakesync_spark.common.staging import read_deltas
 from lakesync_spark.iceberg.tables import find_table
 
@@ -15,12 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakesync.core.clock import Stamp
-    from lakesync.materialise.chain import Link
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.lease import Lease
-    from lakesync.materialise.shape import BatchMark
-    from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.lake_schema import BatchMark, LakeColumn
     from lakesync.materialise.views import ViewCatalogue
+    from lakesync.materialise.work_queue import LakeStore, Lease, Link
     from lakesync_spark.iceberg.lake_table import LakeTable
 
 

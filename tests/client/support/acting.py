@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import MemoryTransport
-from lakesync.core.actions import ActionDescription
-from lakesync.testing.memory_actions import MemoryActions
+from lakesync.core.messages import ActionDescription
+from lakesync.testing.memory_gateway import MemoryActions
 from tests.client.support.gateways import GATEWAY
 from tests.support.waiting import waited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.core.actions import ActionAnswers, ActionPush
+    from lakesync.core.messages import ActionAnswers, ActionPush
     from lakesync.errors import LakeSyncError
     from tests.client.support.world import World
 

@@ -10,7 +10,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import check_drift, stamp
 from lakesync.core.epoch import check_identity
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PullPage, PushReceipt

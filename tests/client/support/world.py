@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
-from lakesync.client.storage.cells import cell
-from lakesync.client.storage.python_values import kind_of, read_value
-from lakesync.client.storage.tables import PREFIX
+from lakesync.client.storage.cell_values import cell, kind_of, read_value
+from lakesync.client.storage.file_layout import PREFIX
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull

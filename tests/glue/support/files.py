@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
-from lakesync.materialise.storage import ClaimEntry, StoredObject
+from lakesync.core.deliveries import CLAIMS, CLAIMS_FAILED
+from lakesync.materialise.work_queue import ClaimEntry, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 class FileStore:
-    """`lakesync.materialise.storage.LakeStore` over files. Its clock is moved by hand."""
+    """`lakesync.materialise.work_queue.LakeStore` over files. Its clock is moved by hand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.core.flushing import JSON, PARQUET
+from lakesync.core.config import JSON, PARQUET
 from lakesync.core.merge import RowState
 from lakesync.core.names import staged_column
-from lakesync.maintenance.batches import Batch
+from lakesync.maintenance.flush import Batch
 from lakesync.ports import BatchRow
 from lakesync.wire.batch_json import encode_batch
 from lakesync_spark.common.arguments import Arguments
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.shape import BatchMark
+    from lakesync.materialise.lake_schema import BatchMark, LakeColumn
     from lakesync_spark.common.report import Report
     from lakesync_spark.iceberg.tables import TableName
     from tests.glue.support.files import FileStore

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lakesync.adapters.lake.typed_text import lost_text as kept_text
-from lakesync.adapters.lake.typed_text import text_of
-from lakesync.adapters.lake.typed_text import value_of as typed_value
+from lakesync.adapters.typed_values import lost_text as kept_text
+from lakesync.adapters.typed_values import text_of
+from lakesync.adapters.typed_values import value_of as typed_value
 
 __all__ = ["kept_text", "text_in_lake", "typed_value"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.buffer.memory_stores import MemoryAccess
 from lakesync.gateway.access import Access
 from tests.simulation.deliberate.registry import Replaced, deliberate
 

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.checkpoint.manifest import TableChunks, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
-from lakesync.gateway.records import Records
-from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.maintenance import checkpoint_build as build_module
-from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.maintenance.checkpoint_keep import Keeper
+from lakesync.gateway.rule_filter import Records, RuleFilter
+from lakesync.maintenance import checkpoint_upkeep as build_module
+from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import CHECKPOINTS, RULES
 
 if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.core.clock import Stamp
-    from lakesync.maintenance.checkpoint_progress import Progress
+    from lakesync.maintenance.checkpoint_upkeep import Progress
     from lakesync.ports import FlushState, ObjectStore
-    from lakesync.wire.row_records import RowRun
+    from lakesync.wire.records import RowRun
 
 BOTH = RULES | CHECKPOINTS
 """Checkpoints under rules."""

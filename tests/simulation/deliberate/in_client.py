@@ -5,25 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client import client
-from lakesync.client.download import apply as apply_module
-from lakesync.client.download.apply import Pages
+from lakesync.client import client, upload
+from lakesync.client import download as apply_module
+from lakesync.client import resync as rebind_module
+from lakesync.client.download import Pages
 from lakesync.client.loop import SyncLoop
-from lakesync.client.recovery import rebind as rebind_module
-from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.storage import app_objects, edits, writing
-from lakesync.client.storage.app_objects import AppObjects
-from lakesync.client.storage.app_table import AppTable
+from lakesync.client.resync import Resyncer
+from lakesync.client.storage import app_table, editor, outbox
+from lakesync.client.storage import edits as writing
+from lakesync.client.storage.app_table import AppObjects, AppTable
 from lakesync.client.storage.device_clock import DeviceClock
-from lakesync.client.storage.position import Position
-from lakesync.client.storage.rows import NOT_STORED, Rows
+from lakesync.client.storage.file import Position
+from lakesync.client.storage.outbox import Outbox
+from lakesync.client.storage.stored_rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
-from lakesync.client.transport import answers
-from lakesync.client.upload import keeper, outbox, receipts
-from lakesync.client.upload.outbox import Outbox
-from lakesync.client.upload.push import Pusher, PushSummary
-from lakesync.client.upload.receipts import Receipts
-from lakesync.client.upload.stopped import Stopped
+from lakesync.client.transport import gateway_http
+from lakesync.client.upload import Pusher, PushSummary, Receipts, Stopped
 from lakesync.core.delta import checked_delta
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
@@ -48,9 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.upload.batches import Batch
-    from lakesync.client.upload.entries import Entry
-    from lakesync.client.upload.receipts import BatchResult
+    from lakesync.client.storage.outbox import Batch, Entry
+    from lakesync.client.upload import BatchResult
     from lakesync.core.delta import Delta, Op
     from lakesync.core.messages import Pull, PullPage, PushReceipt
     from lakesync.errors import LakeSyncError
@@ -149,10 +145,10 @@ def whole_refusals_are_dropped() -> list[Replaced]:
 def anybody_refuses() -> list[Replaced]:
     def foreign(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncError:
         del headers
-        kind = answers._BY_STATUS.get(status) or answers._of_class(status)
+        kind = gateway_http._BY_STATUS.get(status) or gateway_http._of_class(status)
         return kind(body.decode(errors="replace"))
 
-    return [(answers, "foreign", foreign)]
+    return [(gateway_http, "foreign", foreign)]
 
 
 @deliberate("what does not get through to the gateway counts as arrived", HOTEL)
@@ -191,8 +187,8 @@ def stopped_edits_stay() -> list[Replaced]:
 @deliberate("an event whose push went unanswered is stamped again", REFUSED_LATE)
 def doubtful_events_are_stamped_again() -> list[Replaced]:
     return [
-        (receipts, "_future_but_maybe_in_flight", lambda *_: False),
-        (receipts, "_late_but_maybe_stored", lambda *_: False),
+        (upload, "_future_but_maybe_in_flight", lambda *_: False),
+        (upload, "_late_but_maybe_stored", lambda *_: False),
         (outbox, "IN_DOUBT", frozenset()),
     ]
 
@@ -237,7 +233,7 @@ def stopped_edits_are_stamped_again() -> list[Replaced]:
 
 @deliberate("an edit over today's limits cannot be stamped again", LIMITS_AND_CLOCKS)
 def limits_keep_edits_from_new_stamps() -> list[Replaced]:
-    return [(receipts, "known_delta", checked_delta)]
+    return [(upload, "known_delta", checked_delta)]
 
 
 @deliberate("a discarded or re-stamped edit stays in its row")
@@ -268,7 +264,7 @@ def retries_do_not_wait() -> list[Replaced]:
 
 @deliberate("a plain edit joins a transaction that is open on its thread")
 def plain_edits_join_transactions() -> list[Replaced]:
-    real = edits.record
+    real = editor.record
 
     def record(
         file: ClientFile, op: Op, table: str, row_id: str, columns: Mapping[str, object]
@@ -301,7 +297,7 @@ def no_edit_moves() -> list[Replaced]:
         del keep
         return rebind_module.rebind(file, "nothing")
 
-    return [(keeper, "rebind", rebind)]
+    return [(client, "rebind", rebind)]
 
 
 @deliberate("a client does not name the gateway that it belongs to", SET_UP_ANEW)
@@ -320,4 +316,4 @@ def no_gateway_is_named() -> list[Replaced]:
 
 @deliberate("a trigger of the app may write to another synced table", TRIGGERS)
 def triggers_write_synced_tables() -> list[Replaced]:
-    return [(app_objects, "_barred", lambda *_: {})]
+    return [(app_table, "_barred", lambda *_: {})]

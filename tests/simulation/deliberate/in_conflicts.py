@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakesync.client.download.lost_writes import LostWrites
-from lakesync.client.download.pending_echo import PendingEcho
-from lakesync.client.download.unread import Unread
-from lakesync.core.scope import EVERYTHING
+from lakesync.client.storage.accepted_writes import PendingEcho
+from lakesync.client.storage.lost_writes import LostWrites, Unread
+from lakesync.core.visibility import EVERYTHING
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import UNKNOWING, UNKNOWING_RULED
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakesync.client.upload.outbox import Outbox
-from lakesync.core.declaring import Declaring
+from lakesync.client.storage.outbox import Outbox
+from lakesync.core.declared_names import Declaring
 from lakesync.core.rules import NO_RULES
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import DECLARATIONS

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.core.claims import claimed_last
+from lakesync.core.deliveries import claimed_last
 from lakesync.core.destinations import Destinations
-from lakesync.delivery.desk import Desk
-from lakesync.delivery.filling import Filling
-from lakesync.delivery.table import TableDelivery
-from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.delivery.table_context import Desk
+from lakesync.delivery.table_delivery import Filling, TableDelivery
+from lakesync.gateway.destination_admin import DestinationAdmin
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import ANEW, FOLLOWED, SCATTERED
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakesync.adapters.database import PlacedDelta
-    from lakesync.core.claims import Batch, FillClaim
+    from lakesync.core.deliveries import Batch, FillClaim
     from lakesync.core.destinations import Destination
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.headed import HeadedTables, definition_of
-from lakesync.buffer.memory_connectors import MemoryConnectors
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.keeping import Keeping
+from lakesync.adapters.headed_database import HeadedTables, definition_of
+from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.connectors.connector_admin import Keeping
 from lakesync.connectors.large_polls import _LargeTable
 from lakesync.connectors.poll import Poll
+from lakesync.connectors.state import DeadLetters
 from lakesync.core.column_map import NO_MAP
 from lakesync.core.delta import Op
 from lakesync.flows import ledger_source
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.adapters.database import Inserted, PlacedDelta, TableBatch
+    from lakesync.connectors.pages import Read
     from lakesync.connectors.port import Stretch
-    from lakesync.connectors.reading import Read
     from lakesync.connectors.state import PollState
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
-    from lakesync.flows.ledger_place import Place
+    from lakesync.flows.ledger_source import Place
     from lakesync.ports import StoredConnector
 
 

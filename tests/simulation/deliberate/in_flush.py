@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core.claims import announcement
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.core.deliveries import announcement
 from lakesync.errors import FlushFailed
-from lakesync.maintenance import announce as announce_module
+from lakesync.maintenance import flush as announce_module
 from lakesync.maintenance import flush as run_module
-from lakesync.maintenance.batches import batches, rows_of
-from lakesync.maintenance.flush import Flusher, FlushReport
+from lakesync.maintenance.flush import Flusher, FlushReport, batches, rows_of
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
-    from lakesync.maintenance.announce import Announcer
-    from lakesync.maintenance.batches import Batch
+    from lakesync.maintenance.flush import Announcer, Batch
 
 
 def _written(announcer: Announcer, batch: Batch, config: GatewayConfig) -> None:

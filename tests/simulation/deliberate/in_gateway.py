@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer import conditions
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer import item_format
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.append import Admission, Gate
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.layout import MAIN_LANE, Lanes, Layout
@@ -17,10 +17,11 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log import commit as commit_module
 from lakesync.log import declare as declare_module
-from lakesync.log import final_log, merge_batch
 from lakesync.log import lanes as lanes_module
+from lakesync.log import push_parts
+from lakesync.log import read as final_log
 from lakesync.log.commit import Committer
-from lakesync.log.read_barrier import ReadBarrier
+from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.flush import Flusher
 from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved, LogSlice
 from lakesync.wire.records import decode_records
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
-    from lakesync.log.final_log import FinalLog
+    from lakesync.log.read import FinalLog
     from lakesync.ports import Commit
 
 # --- whose gateway it is --------------------------------------------------------------------------
@@ -115,7 +116,7 @@ def recent_entries_are_not_read() -> list[Replaced]:
 
 @deliberate("what lay in a head is gone when it has no room for a new entry")
 def full_heads_lose_entries() -> list[Replaced]:
-    real = merge_batch.lane_commit
+    real = push_parts.lane_commit
 
     def lane_commit(*args: Any) -> Any:
         made = real(*args)
@@ -163,7 +164,7 @@ def lists_of_lanes_are_overwritten() -> list[Replaced]:
         if (main is None) != (seen is None) or (to and now.commit >= to):
             raise HeadMoved({MAIN_LANE: now})
 
-    return [(conditions, "check_lanes", check)]
+    return [(item_format, "check_lanes", check)]
 
 
 @deliberate("a configuration comes into force while lanes are open", LANES)
@@ -173,7 +174,7 @@ def configurations_change_under_open_lanes() -> list[Replaced]:
 
 @deliberate("a commit's stamp may be below what its row was written at", LANES)
 def rows_go_back_in_time() -> list[Replaced]:
-    return [(merge_batch.Outcome, "seen", lambda _: 0)]
+    return [(push_parts.Outcome, "seen", lambda _: 0)]
 
 
 # --- commits --------------------------------------------------------------------------------------
@@ -181,12 +182,12 @@ def rows_go_back_in_time() -> list[Replaced]:
 
 @deliberate("a commit does not ask whether its heads still stand")
 def heads_are_not_conditional() -> list[Replaced]:
-    return [(conditions, "check_heads", lambda *_: None)]
+    return [(item_format, "check_heads", lambda *_: None)]
 
 
 @deliberate("a commit does not ask whether its rows and marks are as they were read")
 def rows_are_not_conditional() -> list[Replaced]:
-    return [(conditions, "check_states", lambda *_: None)]
+    return [(item_format, "check_states", lambda *_: None)]
 
 
 @deliberate("a commit that met another transaction at a head counts as done", CONFLICTING)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.storage import writing
+from lakesync.client.storage import edits
 from lakesync.core import merge
 from lakesync.core.delta import Op
 from lakesync.core.merge import RowState
-from lakesync.log import merge_batch
+from lakesync.log import push_parts
 from tests.simulation.deliberate.registry import Replaced, deliberate
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ real = merge.apply
 
 def everywhere(apply: Callable[[RowState, Delta], RowState]) -> list[Replaced]:
     """Replace the merge in client and gateway alike."""
-    owners: list[Any] = [merge, merge_batch, writing]
+    owners: list[Any] = [merge, push_parts, edits]
     return [(owner, "apply", apply) for owner in owners]
 
 
@@ -76,4 +76,4 @@ def duplicates_are_logged() -> list[Replaced]:
         after = real(state, delta)
         return RowState(*after) if after is state else after
 
-    return [(merge_batch, "apply", apply)]
+    return [(push_parts, "apply", apply)]

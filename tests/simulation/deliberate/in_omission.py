@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.recovery import resync
-from lakesync.core import omission
-from lakesync.core.row_deltas import deltas_of
+from lakesync.client import resync
+from lakesync.core import visibility
+from lakesync.core.merge import deltas_of
 from lakesync.core.rules import NO_RULES
 from lakesync.core.visibility import Viewer
 from lakesync.errors import Forbidden
 from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.log.write_rules import WriteRules
+from lakesync.log.push_parts import WriteRules
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import OMITTED, OMITTED_EVENTS
 
@@ -91,4 +91,4 @@ def left_out_columns_are_written() -> list[Replaced]:
 
 @deliberate("columns whose names differ in case are two", OMITTED)
 def names_differ_in_case() -> list[Replaced]:
-    return [(omission, "folded", lambda name: name)]
+    return [(visibility, "folded", lambda name: name)]

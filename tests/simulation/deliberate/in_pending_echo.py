@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.client.download import pending_echo
-from lakesync.client.download.pending_echo import PendingEcho
-from lakesync.client.upload import receipts
+from lakesync.client import upload
+from lakesync.client.storage import accepted_writes
+from lakesync.client.storage.accepted_writes import PendingEcho
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import EAGER, FORGOTTEN, PARTED, RULES
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.rows import StoredRow
+    from lakesync.client.storage.stored_rows import StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
@@ -54,12 +54,12 @@ def unseen_writes_stay_together() -> list[Replaced]:
 
 @deliberate("what is written before the first page is not noted", EAGER)
 def first_writes_stay() -> list[Replaced]:
-    real = pending_echo.ruled_tables
+    real = accepted_writes.ruled_tables
 
     def ruled_tables(file: ClientFile) -> set[int]:
         return set() if file.position().is_new else real(file)
 
-    return [(receipts, "ruled_tables", ruled_tables)]
+    return [(upload, "ruled_tables", ruled_tables)]
 
 
 @deliberate("of a row that was in sight once, what is written is not noted", FORGOTTEN)

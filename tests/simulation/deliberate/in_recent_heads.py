@@ -1,6 +1,6 @@
 """Faults in what a process makes of heads that it has just read.
 
-That what was seen a moment ago is in the page (`lakesync.log.looks`) shows in scenarios only where
+That what was seen a moment ago is in the page (`lakesync.log.read`) shows in scenarios only where
 answers are lost in one moment and one process alone goes on asking, once in hundreds of seeds.
 ``tests/gateway/test_clocks_apart.py`` proves it.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.log import read_barrier, recent_heads
-from lakesync.log.recent_heads import RecentHeads, _Recent
+from lakesync.log import log_cache, read
+from lakesync.log.log_cache import RecentHeads, _Recent
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import APART, READERS, RULED_READERS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @deliberate("heads are not read again for seconds", READERS)
 def recent_heads_are_old() -> list[Replaced]:
-    return [(recent_heads, "RAISED_EVERY_MS", 20_000)]
+    return [(log_cache, "RAISED_EVERY_MS", 20_000)]
 
 
 @deliberate("a quiet gateway's heads are not read again for its last page", READERS)
@@ -41,7 +41,7 @@ def recent_heads_suffice_for_everybody() -> list[Replaced]:
 
 @deliberate("a process whose clock is behind takes a burst that is over for a load", APART)
 def clocks_that_are_apart_are_not_noticed() -> list[Replaced]:
-    return [(read_barrier, "CLOCKS_APART_MS", 60_000)]
+    return [(read, "CLOCKS_APART_MS", 60_000)]
 
 
 @deliberate("what else changed is not looked at, if heads were just read", RULED_READERS)

@@ -5,26 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.download.apply import Pages
-from lakesync.client.recovery import resync
-from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.upload import receipts
-from lakesync.core import comparing
+from lakesync.client import resync, upload
+from lakesync.client.download import Pages
+from lakesync.client.resync import Resyncer
+from lakesync.core import rules
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op
-from lakesync.core.merge import EMPTY
-from lakesync.core.row_deltas import deltas_of
-from lakesync.core.transition import Transition, transition_of
-from lakesync.core.visibility import Viewer, rule_columns
+from lakesync.core.merge import EMPTY, deltas_of
+from lakesync.core.visibility import Transition, Viewer, rule_columns, transition_of
 from lakesync.errors import WrongKey
 from lakesync.gateway import rule_filter as rule_filter_module
-from lakesync.gateway.bootstrap_tables import ChangedTables
+from lakesync.gateway.bootstrap import ChangedTables
 from lakesync.gateway.pull import PullService
-from lakesync.gateway.records import Records
-from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.log.write_rules import WriteRules
+from lakesync.gateway.rule_filter import Records, RuleFilter
+from lakesync.log.push_parts import WriteRules
+from lakesync.wire.log_entries import RuleRowsWriter
 from lakesync.wire.records import decode_records, encode_records
-from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FINAL, HOSTILE, RESTORED, RULES
 
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage
-    from lakesync.gateway.records import RowsToRead
+    from lakesync.gateway.rule_filter import RowsToRead
     from lakesync.ports import LogEntry, RowKey
 
 
@@ -218,19 +214,19 @@ def hidden_events_are_taken_for_lost() -> list[Replaced]:
 
 @deliberate("a number that no double holds makes a decision fail", HOSTILE)
 def numbers_are_doubles() -> list[Replaced]:
-    real = comparing._sort_key
+    real = rules._sort_key
 
     def in_order(text: str) -> tuple[object, Any]:
-        if comparing.number(text) is not None:
+        if rules.number(text) is not None:
             int(float(text))
         return real(text)
 
-    return [(comparing, "_sort_key", in_order)]
+    return [(rules, "_sort_key", in_order)]
 
 
 @deliberate("text that spells a number stands in order as text", HOSTILE)
 def numbers_are_compared_as_text() -> list[Replaced]:
-    return [(comparing, "_sort_key", lambda text: (str, text))]
+    return [(rules, "_sort_key", lambda text: (str, text))]
 
 
 @deliberate("the gateway takes a deleted row for one that is there, once it is updated", FINAL)
@@ -240,4 +236,4 @@ def deletes_do_not_win_at_the_gateway() -> list[Replaced]:
 
 @deliberate("an edit of a table that nothing names keeps all others waiting", RULES)
 def undeclared_edits_wait() -> list[Replaced]:
-    return [(receipts, "TableNotDeclared", WrongKey)]
+    return [(upload, "TableNotDeclared", WrongKey)]

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.core.messages import PullPage
-from lakesync.gateway import broadcast_pages, connected
-from lakesync.gateway.broadcast import Broadcaster
-from lakesync.gateway.broadcast_pages import BroadcastPages
+from lakesync.gateway import broadcast, connected
+from lakesync.gateway.broadcast import Broadcaster, BroadcastPages
 from lakesync.gateway.connected import refusal_of
-from lakesync.runtime.realtime import frames
+from lakesync.runtime import websocket_frames
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import RULES, SOCKETS
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
     from lakesync.gateway.access import Access
     from lakesync.gateway.connected import Group
-    from lakesync.log.final_log import FinalLog
+    from lakesync.log.read import FinalLog
     from lakesync.ports import Connection
 
 RULED = {**SOCKETS, **RULES, "token_s": 0}
@@ -52,7 +51,7 @@ def decided_by_anothers_scope() -> list[Replaced]:
 
 @deliberate("what a client wrote is broadcast to it", SOCKETS)
 def echo_to_the_sender() -> list[Replaced]:
-    return [(broadcast_pages, "writers_of", lambda _: set())]
+    return [(broadcast, "writers_of", lambda _: set())]
 
 
 @deliberate("a connection outlives its token", SOCKETS)
@@ -61,7 +60,7 @@ def tokens_never_expire() -> list[Replaced]:
         del now_s
         return refusal_of(connection, access, 0)
 
-    return [(connected, "refusal_of", refused), (frames, "refusal_of", refused)]
+    return [(connected, "refusal_of", refused), (websocket_frames, "refusal_of", refused)]
 
 
 @deliberate("who is revoked goes on listening", LASTING)

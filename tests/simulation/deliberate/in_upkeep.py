@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.recovery.resync import Resyncer
+from lakesync.client.resync import Resyncer
 from lakesync.client.sync import Syncer
 from lakesync.core.clock import stamp
 from lakesync.core.config import GatewayConfig
-from lakesync.core.forgetting import is_tombstone
+from lakesync.core.merge import is_tombstone
 from lakesync.errors import CursorExpired
 from lakesync.gateway import bootstrap
 from lakesync.gateway import pull as pull_module
-from lakesync.log import merge_batch
-from lakesync.maintenance import restore, tombstones, trim
-from lakesync.maintenance.trim import Trimmer
+from lakesync.log import push_parts
+from lakesync.maintenance import restore, retention
+from lakesync.maintenance.retention import Trimmer
 from lakesync.ports import LogSlice
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -23,9 +23,9 @@ from tests.simulation.themes import DELETED, FORGETS, TRIMMED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.client.storage.position import Position as ClientPosition
+    from lakesync.client.storage.file import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
-    from lakesync.log.final_log import FinalLog
+    from lakesync.log.read import FinalLog
     from lakesync.ports import Buffer, Head
 
 
@@ -35,7 +35,7 @@ def trim_before_flush() -> list[Replaced]:
         del watermark, covered
         return stamp(max(now_ms - keep_ms, 0))
 
-    return [(trim, "trim_horizon", horizon)]
+    return [(retention, "trim_horizon", horizon)]
 
 
 @deliberate("the horizon moves after the entries are gone")
@@ -154,11 +154,11 @@ def snapshot_goes_on_too_late() -> list[Replaced]:
 @deliberate("a tombstone is trimmed early: before any horizon is declared", FORGETS)
 def tombstone_trimmed_early() -> list[Replaced]:
     return [
-        (tombstones, "_with_horizons", lambda config, *_: config),
-        (tombstones, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
+        (retention, "_with_horizons", lambda config, *_: config),
+        (retention, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
     ]
 
 
 @deliberate("what is older than the horizon of tombstones is merged", FORGETS)
 def horizon_is_not_heeded() -> list[Replaced]:
-    return [(merge_batch, "may_undo_a_deletion", lambda *_: False)]
+    return [(push_parts, "may_undo_a_deletion", lambda *_: False)]

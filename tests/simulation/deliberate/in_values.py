@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client.storage import app_table, shapes
-from lakesync.client.storage.cells import reader, value_of
+from lakesync.client.storage import app_table, queries
+from lakesync.client.storage.cell_values import reader, value_of
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -28,7 +28,7 @@ def type_is_guessed_when_read() -> list[Replaced]:
         read = reader(name)
         return lambda value: _guessed(read(value))
 
-    return [(shapes, "reader", guessing)]
+    return [(queries, "reader", guessing)]
 
 
 @deliberate("a text that reads as JSON is sent as what it says", VALUES)

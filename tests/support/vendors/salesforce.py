@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from lakesync.connectors import Storage
-from lakesync.connectors.salesforce.configuration import SalesforceSettings
-from lakesync.connectors.salesforce.source import SalesforceConnector
+from lakesync.connectors.salesforce import SalesforceConnector
+from lakesync.connectors.salesforce_api import SalesforceSettings
 from tests.support.lake import Objects
 from tests.support.vendors.server import Asked, Reply, VendorServer
 

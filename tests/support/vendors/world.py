@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import Poll, Polled
-from lakesync.connectors.state import state_from
+from lakesync.connectors.state import DeadLetters, Deletions, state_from
 from lakesync.core.delta import Op
 from lakesync.core.values import parse
 from tests.support.gateways import GivenTime, pulled, pusher

@@ -12,7 +12,7 @@ from lakesync.actions.port import (
     SupportedAction,
     Unfinished,
 )
-from lakesync.connectors.outside import Outside
+from lakesync.connectors.port import Outside
 
 __all__ = [
     "ActionHandler",

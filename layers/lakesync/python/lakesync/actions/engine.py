@@ -1,6 +1,6 @@
 """Runs actions: each exactly once, as far as the outside allows.
 
-Rules of this module
+Rules of the engine
     1. Before an action is run, its run is begun by a conditional write, which only one of several
        competitors wins.
     2. A final outcome is written before it is reported: done, or refused for good. An action that
@@ -11,6 +11,10 @@ Rules of this module
     4. Everything that can be refused without the outside system is refused before the run begins,
        and is not remembered: with other permissions the same action may run.
 
+Parameters are checked against their JSON Schema before anything runs. Schemas are written by an
+administrator, parameters by a client: patterns are matched in linear time, references to other
+documents are never fetched, and no value of a client is repeated in a fault.
+
 Laws X1-X4: ``docs/spec/actions.md``.
 """
 
@@ -20,31 +24,40 @@ import hashlib
 import json
 from contextlib import closing
 from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.actions.outcomes import done_outcome, read, written
 from lakesync.actions.port import UNKNOWN, Done, Run
-from lakesync.core.actions import Action, ActionOutcome, refusal
+from lakesync.core.clock import stamp
+from lakesync.core.messages import Action, ActionOutcome, refusal
 from lakesync.errors import (
     ActionInvalid,
     ActionOutcomeUnknown,
     ActionRunning,
     AdapterFailed,
     Contention,
+    Fault,
     LakeSyncError,
     OutcomeUnknown,
     Retry,
     Unavailable,
+    ValidationFailed,
 )
 from lakesync.ports import ActionKey, ActionRun, RunState
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from lakesync.actions.permission import Asker
+    import jsonschema_rs
+
     from lakesync.actions.port import ActionHandler
+    from lakesync.actions.registrations import Asker
     from lakesync.ports import ActionRuns, WallClock
+
+# --- the engine -----------------------------------------------------------------------------------
+
 
 RUN_MS_MAX: Final = 10_000
 """How long one action may take: API Gateway waits 30 s for all of a request."""
@@ -194,7 +207,7 @@ class Engine:
             return result.error
         else:
             outcome = refusal(key.action_id, result.error)
-        ended = replace(begun, state=RunState.ENDED, until_ms=0, outcome=written(outcome))
+        ended = replace(begun, state=RunState.ENDED, until_ms=0, outcome=written_outcome(outcome))
         self._end(key, ended)
         return outcome
 
@@ -223,7 +236,7 @@ def _remembered(seen: ActionRun, digest: str, now_ms: int) -> ActionOutcome | No
             field="actionId",
         )
     if seen.state is RunState.ENDED:
-        return read(seen.outcome)
+        return read_outcome(seen.outcome)
     if seen.state is RunState.RUNNING and seen.until_ms > now_ms:
         raise ActionRunning("this action is still running; ask again in a moment")
     return None
@@ -236,3 +249,91 @@ def _run_of(key: ActionKey, begun: ActionRun, asker: Asker, action: Action) -> R
         run_id, key.gateway, key.client_id, asker.user, action.action_type, action.params,
         RUN_MS_MAX / 1000, asker.claims,
     )  # fmt: skip
+
+
+# --- stored outcomes ------------------------------------------------------------------------------
+
+
+DATA_BYTES_MAX: Final = 131_072
+"""An action's result, as JSON: it is remembered in one item, and 25 of them fit one answer."""
+
+
+def done_outcome(action_id: str, done: Done, now_ms: int) -> ActionOutcome:
+    """Return the outcome of an action that was done; its result is left out if it is too large."""
+    data = dict(done.data)
+    try:
+        size = len(json.dumps(data))
+    except (TypeError, ValueError):
+        data = {"omitted": "the action was done; what it gave is no JSON"}
+    else:
+        if size > DATA_BYTES_MAX:
+            data = {"omitted": f"the action was done; what it gave is over {DATA_BYTES_MAX} bytes"}
+    return ActionOutcome(action_id, data, stamp(now_ms))
+
+
+def written_outcome(outcome: ActionOutcome) -> bytes:
+    """Write an outcome in its stored form."""
+    fields = {"data": outcome.data, "hlc": outcome.server_hlc, "code": outcome.code,
+              "message": outcome.message}  # fmt: skip
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def read_outcome(body: bytes) -> ActionOutcome:
+    """Read what `written` wrote."""
+    fields = json.loads(body)
+    return ActionOutcome("", fields["data"], fields["hlc"], fields["code"], fields["message"])
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+SCHEMA_BYTES_MAX: Final = 16_384
+"""The JSON Schema of one action's parameters."""
+FAULTS_MAX: Final = 5
+"""Faults of parameters that are listed at once."""
+_VALIDATORS_REMEMBERED: Final = 256
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Refuse an invalid JSON Schema.
+
+    Raises:
+        ValidationFailed: it is invalid, is too large, or refers to another document.
+    """
+    text = json.dumps(schema)
+    if len(text) > SCHEMA_BYTES_MAX:
+        raise ValidationFailed(f"a schema of parameters has at most {SCHEMA_BYTES_MAX} bytes")
+    try:
+        _validator(text)
+    except (ValueError, RecursionError) as exc:
+        raise ValidationFailed(f"it is not a JSON Schema: {str(exc).splitlines()[0]}") from exc
+
+
+def check_params(schema: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Refuse parameters that do not fit.
+
+    Raises:
+        ActionInvalid: they do not; the message names the faults and where they are.
+    """
+    errors = islice(_validator(json.dumps(schema)).iter_errors(params), FAULTS_MAX)
+    faults = [
+        Fault("".join(f".{part}" for part in error.instance_path), error.message)
+        for error in errors
+    ]
+    if faults:
+        listed = "; ".join(f"params{fault.path}: {fault.message}" for fault in faults)
+        raise ActionInvalid(f"the parameters do not fit: {listed}", field=f"params{faults[0].path}")
+
+
+@lru_cache(maxsize=_VALIDATORS_REMEMBERED)
+def _validator(schema: str) -> jsonschema_rs.Validator:
+    # Imported where it is first needed: it is 15 MB of machine code.
+    import jsonschema_rs  # noqa: PLC0415
+
+    return jsonschema_rs.validator_for(
+        schema,
+        validate_formats=True,
+        offline=True,
+        mask="the value",
+        pattern_options=jsonschema_rs.RegexOptions(),
+    )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Outside
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
 

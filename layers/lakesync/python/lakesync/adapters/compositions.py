@@ -10,10 +10,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.archiving import archive_table
-from lakesync.adapters.copying import copy_table
+from lakesync.adapters.copying import archive_table, copy_table
 from lakesync.adapters.database import ORDINAL_END, DeltaPage, Position
-from lakesync.adapters.objects.archive import HistoryArchive
+from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.errors import CursorExpired, LakeSyncError
 from lakesync.result import Err, Ok
 
@@ -175,7 +174,7 @@ class Lifecycle(_Primary):
         """Move history up to a commit into the archive. Safe to repeat, and to kill.
 
         It is copied first, and then forgotten up to the archive's mark. A `HistoryArchive` takes at
-        most `lakesync.adapters.archiving.MOVED_MAX` of each table per call.
+        most `lakesync.adapters.copying.MOVED_MAX` of each table per call.
         """
         source, archive = self.primary, self.archive
         if isinstance(archive, HistoryArchive):

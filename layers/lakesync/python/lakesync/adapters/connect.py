@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lakesync.adapters.database_types import added_kinds
-from lakesync.adapters.hosts import ANYWHERE
-from lakesync.adapters.tls import context_of, read_tls
+from lakesync.adapters.network import ANYWHERE, context_of, read_tls
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.installing import how_to_install
 
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+    from lakesync.adapters.history_archive import HistoryArchive
     from lakesync.adapters.lake.s3_adapter import S3Adapter
     from lakesync.adapters.mysql import MySql
     from lakesync.adapters.objects import ObjectsDatabase
-    from lakesync.adapters.objects.archive import HistoryArchive
     from lakesync.adapters.postgres import Postgres
     from lakesync.adapters.sql.adapter import SqlAdapter
 
@@ -116,7 +115,7 @@ def database_adapter(
         history_ms: how long history is kept; None keeps all, except in objects, which keep that of
             their last writes.
         hosts: which hosts that are not public it may be at, for a service whose users name
-            databases; see `lakesync.adapters.hosts`.
+            databases; see `lakesync.adapters.network`.
 
     Raises:
         ValidationFailed: the URL is not that of a known database; it is not repeated.
@@ -215,11 +214,11 @@ def history_archive(url: str, keeper: str, hosts: tuple[str, ...] = ()) -> Histo
         ValidationFailed: the URL is of neither; it is not repeated.
         AdapterRefused: the driver is not installed.
     """
-    from lakesync.adapters.objects.archive import HistoryArchive  # noqa: PLC0415
+    from lakesync.adapters.history_archive import HistoryArchive  # noqa: PLC0415
 
     if url.startswith(("postgres://", "postgresql://")):
         try:
-            from lakesync.adapters.postgres.objects import PostgresObjects  # noqa: PLC0415 - its driver
+            from lakesync.adapters.postgres import PostgresObjects  # noqa: PLC0415 - its driver
         except ImportError as exc:
             raise AdapterRefused(f"install the driver: {how_to_install('postgres')}") from exc
         return HistoryArchive(PostgresObjects(_postgres(url, hosts)), "", keeper)

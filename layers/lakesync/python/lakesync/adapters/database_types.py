@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.adapters.database import DestinationDatabase
 from lakesync.adapters.entry_points import NO_TYPES, loaded, names_in
-from lakesync.adapters.row_images import DestinationDatabase
 from lakesync.core.destinations import KINDS
 from lakesync.errors import AdapterRefused, NotFound
 
@@ -37,7 +37,7 @@ class DatabasePlace:
     history_ms: int | None = None
     """How old history may be that is kept; None keeps all."""
     hosts: tuple[str, ...] = ()
-    """Which hosts that are not public may be reached; see `lakesync.adapters.hosts`."""
+    """Which hosts that are not public may be reached; see `lakesync.adapters.network`."""
 
 
 @dataclass(frozen=True, slots=True)

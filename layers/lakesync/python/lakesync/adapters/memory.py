@@ -9,14 +9,15 @@ from lakesync.adapters.batches import delta_page, row_page, values_of
 from lakesync.adapters.database import (
     DeltaPage,
     Inserted,
+    NothingToQuery,
     PlacedDelta,
     Position,
     RowPage,
     TableBatch,
     check_history,
+    merged_images,
     missing_batch,
 )
-from lakesync.adapters.row_images import NothingToQuery, merged_images
 from lakesync.core.merge import EMPTY, RowState, apply
 from lakesync.errors import CursorExpired
 from lakesync.result import Err, Ok
@@ -24,7 +25,7 @@ from lakesync.result import Err, Ok
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.adapters.row_images import RowImages
+    from lakesync.adapters.database import RowImages
     from lakesync.core.clock import Stamp
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
@@ -41,7 +42,7 @@ class _Table:
 
 
 class MemoryDatabase(NothingToQuery):
-    """`lakesync.adapters.row_images.DestinationDatabase` in memory. Not for several threads."""
+    """`lakesync.adapters.database.DestinationDatabase` in memory. Not for several threads."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}

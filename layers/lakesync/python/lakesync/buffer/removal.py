@@ -10,10 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.buffer import conditions, head_requests, keys, upkeep_requests
-from lakesync.buffer.answers import text
-from lakesync.buffer.calls import THREADS_MAX
-from lakesync.buffer.upkeep import Upkeep
+from lakesync.buffer import item_format, requests
+from lakesync.buffer.dynamo import Upkeep
+from lakesync.buffer.table_calls import THREADS_MAX, text
 from lakesync.core.layout import lane_shard
 from lakesync.ports import GATEWAY_KIND
 
@@ -44,8 +43,8 @@ class DynamoItems(Upkeep):
         partitions = _partitions(gateway, tables, heads)
         numbers = self.in_parallel([partial(self._count, each) for each in partitions])
         counts = {
-            "heads": sum(map(conditions.is_used, heads.values())),
-            "registry": int(bool(self._get(keys.GATEWAYS, gateway))),
+            "heads": sum(map(item_format.is_used, heads.values())),
+            "registry": int(bool(self._get(item_format.GATEWAYS, gateway))),
         }
         for each, number in zip(partitions, numbers, strict=True):
             counts[each.kind] = counts.get(each.kind, 0) + number
@@ -54,15 +53,15 @@ class DynamoItems(Upkeep):
     def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
         """Remove all of that; a write unit for each KB of it."""
         heads = self.all_heads(gateway)
-        for lane in (lane for lane, head in heads.items() if conditions.is_used(head)):
-            body = head_requests.empty_head(self._table, gateway, lane)
+        for lane in (lane for lane, head in heads.items() if item_format.is_used(head)):
+            body = requests.empty_head(self._table, gateway, lane)
             self._conditionally("UpdateItem", body)
         partitions = _partitions(gateway, tables, heads)
         for at in range(0, len(partitions), THREADS_MAX):
             some = partitions[at : at + THREADS_MAX]
             if not all(self.in_parallel([partial(self._empty, each, has_time) for each in some])):
                 return False
-        self._delete([(keys.GATEWAYS, gateway)])
+        self._delete([(item_format.GATEWAYS, gateway)])
         return True
 
     def _count(self, partition: _Partition) -> int:
@@ -80,7 +79,7 @@ class DynamoItems(Upkeep):
 
     def _keys(self, partition: _Partition, limit: int) -> list[str]:
         """Return sort keys of a partition, without the kept one."""
-        body = upkeep_requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
+        body = requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
         items = self._read("Query", body)["Items"]
         return [sk for item in items if (sk := text(item, "sk")) != partition.kept]
 
@@ -88,19 +87,19 @@ class DynamoItems(Upkeep):
 def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) -> list[_Partition]:
     """Return all partitions that items of a gateway can be in, except its tombstone's."""
     shards = sorted({lane_shard(lane) for lane in heads})
-    kept = keys.revoked_sk(GATEWAY_KIND, gateway)
+    kept = item_format.revoked_sk(GATEWAY_KIND, gateway)
     return [
-        *(_Partition("log", keys.log_pk(gateway, lane)) for lane in heads),
-        *(_Partition("rows", pk) for name in tables for pk in keys.row_pks(gateway, name)),
-        *(_Partition("marks", keys.mark_pk(gateway, shard)) for shard in shards),
-        _Partition("destinations", keys.destinations_pk(gateway)),
-        _Partition("destinations", keys.delivered_pk(gateway)),
-        _Partition("flush", keys.flush_pk(gateway)),
-        _Partition("flush", keys.flushed_pk(gateway)),
-        *(_Partition("clients", pk) for pk in keys.client_pks(gateway)),
-        *(_Partition("users", pk) for pk in keys.user_pks(gateway)),
-        _Partition("revocations", keys.revoked_pk(gateway), kept),
-        _Partition("quota", keys.quota_pk(gateway)),
-        _Partition("connectors", keys.connector_pk(gateway)),
-        _Partition("actions", keys.action_pk(gateway)),
+        *(_Partition("log", item_format.log_pk(gateway, lane)) for lane in heads),
+        *(_Partition("rows", pk) for name in tables for pk in item_format.row_pks(gateway, name)),
+        *(_Partition("marks", item_format.mark_pk(gateway, shard)) for shard in shards),
+        _Partition("destinations", item_format.destinations_pk(gateway)),
+        _Partition("destinations", item_format.delivered_pk(gateway)),
+        _Partition("flush", item_format.flush_pk(gateway)),
+        _Partition("flush", item_format.flushed_pk(gateway)),
+        *(_Partition("clients", pk) for pk in item_format.client_pks(gateway)),
+        *(_Partition("users", pk) for pk in item_format.user_pks(gateway)),
+        _Partition("revocations", item_format.revoked_pk(gateway), kept),
+        _Partition("quota", item_format.quota_pk(gateway)),
+        _Partition("connectors", item_format.connector_pk(gateway)),
+        _Partition("actions", item_format.action_pk(gateway)),
     ]

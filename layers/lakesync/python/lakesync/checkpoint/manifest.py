@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.stored import WRITES, check_format
+from lakesync.core.stored_formats import WRITES, check_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

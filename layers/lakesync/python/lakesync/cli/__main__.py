@@ -17,7 +17,7 @@ def main() -> None:
         sys.stderr.write(fault_line(fault, for_programs=for_programs) + "\n")
         raise SystemExit(fault.exit_code) from None
     if for_programs:
-        from lakesync.cli.usage import run_for_programs
+        from lakesync.cli.app import run_for_programs
 
         raise SystemExit(run_for_programs(app))
     app()

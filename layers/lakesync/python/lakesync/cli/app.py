@@ -1,95 +1,96 @@
-"""The command line's commands."""
+"""The command line's commands, and how wrong usage is told to programs.
+
+With ``--json``, an unknown option or a missing argument is an error as JSON: Typer finds these
+faults before a command begins, and would print them for people.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakesync.cli.commands.access import (
+    audit,
+    disconnect,
+    list_clients,
+    release,
+    restore,
+    revoke,
+    revoke_client,
+    secret,
+    token,
+)
 from lakesync.cli.commands.access import list_ as list_access
-from lakesync.cli.commands.access import release, restore, revoke
 from lakesync.cli.commands.access import show as show_access
-from lakesync.cli.commands.actions import add as add_action
-from lakesync.cli.commands.actions import list_ as list_actions
-from lakesync.cli.commands.actions import remove as remove_action
-from lakesync.cli.commands.actions import run as run_action
-from lakesync.cli.commands.audit import audit
-from lakesync.cli.commands.checkpoint import build
-from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
-from lakesync.cli.commands.checkpoint import show as show_checkpoint
-from lakesync.cli.commands.client_file import move
-from lakesync.cli.commands.clients import disconnect
-from lakesync.cli.commands.clients import list_ as list_clients
-from lakesync.cli.commands.clients import revoke as revoke_client
-from lakesync.cli.commands.codegen import codegen
+from lakesync.cli.commands.backlog import flush, replay, status
+from lakesync.cli.commands.backlog import put as put_flushing
+from lakesync.cli.commands.backlog import show as show_flushing
+from lakesync.cli.commands.client import move, pull, push
 from lakesync.cli.commands.connectors import add as add_connector
+from lakesync.cli.commands.connectors import (
+    add_action,
+    configure,
+    list_actions,
+    pause,
+    remove,
+    remove_action,
+    resume,
+    run_action,
+)
 from lakesync.cli.commands.connectors import check as check_connector
-from lakesync.cli.commands.connectors import configure, pause, remove, resume
 from lakesync.cli.commands.connectors import list_ as list_connectors
 from lakesync.cli.commands.connectors import reset as reset_connector
 from lakesync.cli.commands.connectors import run as run_connector
 from lakesync.cli.commands.connectors import show as show_connector
 from lakesync.cli.commands.connectors import test as test_connector
 from lakesync.cli.commands.connectors import types as connector_types
-from lakesync.cli.commands.cost import cost
 from lakesync.cli.commands.databases import compare as compare_databases
 from lakesync.cli.commands.databases import copy as copy_databases
-from lakesync.cli.commands.destinations import add as add_destination
-from lakesync.cli.commands.destinations import backfill as backfill_destination
-from lakesync.cli.commands.destinations import check as check_destination
-from lakesync.cli.commands.destinations import list_ as list_destinations
-from lakesync.cli.commands.destinations import pause as pause_destination
-from lakesync.cli.commands.destinations import remove as remove_destination
-from lakesync.cli.commands.destinations import replay as replay_destination
-from lakesync.cli.commands.destinations import resume as resume_destination
-from lakesync.cli.commands.diff import diff
-from lakesync.cli.commands.doctor import doctor
+from lakesync.cli.commands.databases import new_connector, new_database
 from lakesync.cli.commands.erase import erase
+from lakesync.cli.commands.flows import add as add_destination
 from lakesync.cli.commands.flows import apply as apply_flows
 from lakesync.cli.commands.flows import backfill as backfill_flow
+from lakesync.cli.commands.flows import (
+    backfill_destination,
+    list_destinations,
+    pause_destination,
+    remove_destination,
+    resume_destination,
+)
+from lakesync.cli.commands.flows import check as check_destination
 from lakesync.cli.commands.flows import list_ as list_flows
 from lakesync.cli.commands.flows import pause as pause_flow
 from lakesync.cli.commands.flows import plan as plan_flows
 from lakesync.cli.commands.flows import remove as remove_flow
+from lakesync.cli.commands.flows import replay as replay_destination
 from lakesync.cli.commands.flows import resume as resume_flow
 from lakesync.cli.commands.flows import run as run_flow
 from lakesync.cli.commands.flows import status as status_flow
-from lakesync.cli.commands.flush import flush
-from lakesync.cli.commands.flushing import put as put_flushing
-from lakesync.cli.commands.flushing import show as show_flushing
+from lakesync.cli.commands.gateways import build, export, find_row, show_checkpoint, show_quota
 from lakesync.cli.commands.gateways import delete as delete_gateway
-from lakesync.cli.commands.gateways import export, find_row
-from lakesync.cli.commands.history import history
-from lakesync.cli.commands.lake import maintain, repair
+from lakesync.cli.commands.gateways import list_ as list_checkpoints
+from lakesync.cli.commands.gateways import reset as reset_quota
+from lakesync.cli.commands.gateways import set_ as set_quota
+from lakesync.cli.commands.history import diff, history, query
+from lakesync.cli.commands.lake import maintain, rebuild, repair, share, unshare, views
 from lakesync.cli.commands.lake import status as lake_status
-from lakesync.cli.commands.lake_rebuild import rebuild
-from lakesync.cli.commands.lake_share import share, unshare
-from lakesync.cli.commands.lake_views import views
-from lakesync.cli.commands.new_connector import new as new_connector
-from lakesync.cli.commands.new_database import new as new_database
-from lakesync.cli.commands.pull import pull
-from lakesync.cli.commands.push import push
-from lakesync.cli.commands.query import query
-from lakesync.cli.commands.quota import reset as reset_quota
-from lakesync.cli.commands.quota import set_ as set_quota
-from lakesync.cli.commands.quota import show as show_quota
-from lakesync.cli.commands.replay import replay
-from lakesync.cli.commands.restored import restored
 from lakesync.cli.commands.rows import restore as restore_rows
-from lakesync.cli.commands.rules import check
+from lakesync.cli.commands.rules import check, try_
 from lakesync.cli.commands.rules import put as put_rules
 from lakesync.cli.commands.rules import show as show_rules
-from lakesync.cli.commands.rules_try import try_
-from lakesync.cli.commands.schema import list_, put, show, strict
-from lakesync.cli.commands.secret import secret
-from lakesync.cli.commands.smoke import smoke
+from lakesync.cli.commands.stack import cost, doctor, restored, smoke
 from lakesync.cli.commands.stack import delete as delete_stack
-from lakesync.cli.commands.status import status
+from lakesync.cli.commands.tables import codegen, list_schemas, place, put, show, strict
 from lakesync.cli.commands.tables import list_ as list_tables
-from lakesync.cli.commands.tables import place
 from lakesync.cli.commands.tables import remove as remove_table
-from lakesync.cli.commands.token import token
+from lakesync.cli.faults import USAGE, Fault, fault_line
 from lakesync.cli.session import unwrapped
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 _EPILOG = (
     "Exit codes: 0 success · 1 refused or failed · 2 wrong usage · 3 temporary, try again · 4 no "
@@ -119,7 +120,7 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
-schema.command("list")(list_)
+schema.command("list")(list_schemas)
 schema.command()(show)
 schema.command()(put)
 schema.command()(strict)
@@ -270,3 +271,24 @@ def lakesync(
     ] = False,
 ) -> None:
     """Read the options that precede a command."""
+
+
+# --- wrong usage ----------------------------------------------------------------------------------
+
+
+def run_for_programs(app: Typer) -> int:
+    """Run the command line, print wrong usage as JSON, and return the exit code."""
+    try:
+        ended = app(standalone_mode=False)
+    except typer.TyperException as error:
+        sys.stderr.write(fault_line(_fault(error), for_programs=True) + "\n")
+        return error.exit_code
+    return ended if isinstance(ended, int) else 0
+
+
+def _fault(error: typer.TyperException) -> Fault:
+    """Return the fault: Typer's sentence in one line, and where the usage is described."""
+    sentence = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "lakesync"
+    return Fault(f"{sentence}; see {command} --help", "USAGE", USAGE)

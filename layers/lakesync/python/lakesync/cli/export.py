@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.faults import UsageFault
 from lakesync.client import Client
-from lakesync.client.private_files import make_folder
+from lakesync.client.storage.private_files import make_folder
 from lakesync.client.storage.stored_state import states_in
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op
 from lakesync.core.layout import MAIN_LANE
-from lakesync.core.merge import view
-from lakesync.core.row_deltas import written
+from lakesync.core.merge import view, written
 from lakesync.core.rules import NO_RULES, rules_to_json
-from lakesync.core.schema_json import schema_to_json
+from lakesync.core.schema import schema_to_json
 from lakesync.errors import Forbidden
 from lakesync.ports import NO_HEAD
 

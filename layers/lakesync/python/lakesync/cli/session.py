@@ -1,29 +1,50 @@
-"""One run of one command: its connection and its output."""
+"""One run of one command: its connection, its output, whether the gateway exists, its audit.
+
+A gateway comes into being with the first commit, or with the first declaration: a schema, sync
+rules, a destination, a connector, an action handler, a revocation, a quota. What only reads it
+leaves nothing behind, except for the user of each client, so clients prove nothing. It is asked for
+only where a command has found nothing, or is about to change something: it costs a request or two.
+The gateway of a stack file is there from the stack's start.
+
+Changes that the command line makes with the caller's AWS credentials are recorded as those by the
+API are: before the change, with the outcome added afterwards.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_type_hints
+from uuid import uuid4
 
 import typer
 
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import CLIENT, Connection, Given, resolve
+from lakesync.cli.connection import CLIENT, Aws, Connection, Given, resolve
 from lakesync.cli.faults import Fault, UsageFault, fault_line, fault_of, is_bug_to_show
-from lakesync.cli.output import Output, quiet_pipe
-from lakesync.errors import NotTheGateway, Unreachable
+from lakesync.cli.input_output import Output, quiet_pipe
+from lakesync.errors import (
+    Forbidden,
+    GatewayDeleted,
+    InternalError,
+    LakeSyncError,
+    NotFound,
+    NotTheGateway,
+    Unreachable,
+)
+from lakesync.ports import AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakesync.client import HttpTransport
+    from lakesync.gateway.audit import Audit, Who
 
 OWN_TOKEN_S: Final = 900
 """The lifetime of a token that the command line signs for itself."""
@@ -70,7 +91,7 @@ class Session:
         Raises:
             UsageFault: no token was set, and no stack is known whose secret could sign one.
         """
-        from lakesync.cli.tokens import sign
+        from lakesync.cli.connection import sign
 
         connection = self.connection
         if connection.token:
@@ -85,7 +106,7 @@ class Session:
     @property
     def client_id(self) -> str:
         """The client id of this command: the given one, else the token's user."""
-        from lakesync.cli.tokens import subject
+        from lakesync.cli.connection import subject
 
         client, token = self.connection.client, self.connection.token
         return (subject(token) if token and client == CLIENT else None) or client
@@ -111,7 +132,7 @@ class Session:
         Raises:
             LakeSyncError: the gateway's error.
         """
-        from lakesync.cli.gateway import call
+        from lakesync.cli.connection import call
 
         return call(self.url, self.token("admin"), method, path, body)
 
@@ -206,3 +227,181 @@ def unwrapped(text: str) -> str:
     return "\n\n".join(
         part if part.startswith("Example:") else part.replace("\n", " ") for part in paragraphs
     )
+
+
+# --- existence of the gateway ---------------------------------------------------------------------
+
+
+_DECLARED: Final = (
+    ("/admin/destinations/", "destinations"),
+    ("/admin/connectors/", ""),
+    ("/admin/actions/", "handlers"),
+    ("/admin/access/", "revoked"),
+)
+"""What may be declared before the first commit: each route, and the list in its answer."""
+_NO_PROOF: Final = frozenset({"clients", "users", "flush"})
+"""Items that a gateway's readers leave, whatever its name."""
+
+
+def must_exist(session: Session, *proofs: object) -> None:
+    """Refuse a gateway that does not exist, by asking it, unless there is a proof of it.
+
+    Args:
+        session: of the command.
+        proofs: what the command has read of the gateway; any of it that is not empty is a proof.
+
+    Raises:
+        NotFound: nothing was ever pushed to it or declared for it.
+        LakeSyncError: it could not be asked.
+    """
+    if _is_taken_for_granted(session, proofs) or _is_known(session):
+        return
+    raise _none(session)
+
+
+def must_exist_in_stack(session: Session, *proofs: object) -> None:
+    """Do the same with AWS credentials, by what the stack's table holds.
+
+    Raises:
+        NotFound: the table and its quota hold nothing of the gateway.
+        LakeSyncError: the table could not be read.
+    """
+    if _is_taken_for_granted(session, proofs):
+        return
+    from lakesync.buffer.removal import DynamoItems
+
+    aws, gateway = session.aws, session.connection.gateway
+    table = aws.output("BufferTable")
+    if aws.buffer(table).config(gateway).version:
+        return
+    counts = DynamoItems(table, aws.dynamo()).count(gateway, ())
+    if not any(number for kind, number in counts.items() if kind not in _NO_PROOF):
+        raise _none(session)
+
+
+def _is_taken_for_granted(session: Session, proofs: Iterable[object]) -> bool:
+    gateway, own = session.connection.gateway, session.connection.own_gateway
+    return gateway == own or any(proofs)
+
+
+def _is_known(session: Session) -> bool:
+    gateway = session.connection.gateway
+    try:
+        metrics = session.ask("GET", f"/admin/metrics/{gateway}")
+    except GatewayDeleted:
+        return True  # it was
+    except Forbidden:
+        return _is_known_to_clients(session)
+    if _holds(metrics):
+        return True
+    try:
+        return any(_listed(session.ask("GET", path + gateway), of) for path, of in _DECLARED)
+    except Forbidden:  # an operator's token; a commit or a configuration is all that it sees
+        return False
+
+
+def _is_known_to_clients(session: Session) -> bool:
+    return _holds(session.ask("GET", f"/sync/{session.connection.gateway}/metrics"))
+
+
+def _holds(metrics: dict[str, Any]) -> bool:
+    """Return whether metrics are of a gateway with a commit or a configuration.
+
+    Where rules keep anything from the caller, there is a configuration, and its version is left
+    out.
+    """
+    return metrics["headHlc"] != "0" or bool(metrics.get("configVersion", True))
+
+
+def _listed(answer: Any, name: str) -> Any:
+    return answer[name] if name else answer
+
+
+def _none(session: Session) -> NotFound:
+    return NotFound(
+        f"there is no gateway {session.connection.gateway}: nothing was ever pushed to it or "
+        "declared for it; check the name (--gateway, LAKESYNC_GATEWAY)",
+        field="gateway",
+    )
+
+
+# --- audit records --------------------------------------------------------------------------------
+
+
+ROLE: Final = "iam"
+"""The role that is recorded for changes by AWS credentials."""
+LISTED_BYTES_MAX: Final = 1_024
+"""The maximum size of a list of names in a state: a few such lists fit into a record."""
+
+
+def audit_of(session: Session) -> tuple[Audit, Who]:
+    """Return the audit of this stack, and the identity of the caller.
+
+    Raises:
+        UsageFault: the stack keeps no records: it is of an older release.
+    """
+    from lakesync.buffer.admin_stores import DynamoAudit
+    from lakesync.gateway.audit import Audit, Who
+
+    aws = session.aws
+    store = DynamoAudit(aws.output("AuditTable"), aws.dynamo())
+    arn: str = aws.client("sts").get_caller_identity()["Arn"]
+    audit = Audit(store, wall_clock=_now_ms, token=lambda: uuid4().hex)
+    return audit, Who(arn, ROLE)
+
+
+@contextmanager
+def audited(
+    session: Session,
+    operation: str,
+    target: str = "",
+    shows: Callable[[], object] = lambda: None,
+    *,
+    gateway: str = "",
+) -> Iterator[None]:
+    """Record the change that the block makes; without the record, the block is not run.
+
+    If the process is killed, the record stays `begun`: the outcome is not known.
+
+    Args:
+        session: of the command.
+        operation: its name.
+        target: what of the gateway it changes; never the id of a row.
+        shows: gives the state that is changed.
+        gateway: whose record it is, if not the command's; or `lakesync.ports.access.STACK`.
+    """
+    audit, who = audit_of(session)
+    owner = gateway or session.connection.gateway
+    record = audit.begin(owner, who, operation, target, shows())
+    try:
+        yield
+    except Exception as error:
+        code = error.code if isinstance(error, LakeSyncError) else InternalError.code
+        audit.end(record, AuditOutcome.FAILED, _shown(shows), code)
+        raise
+    audit.end(record, AuditOutcome.DONE, _shown(shows))
+
+
+def listed(names: Sequence[str]) -> dict[str, object]:
+    """Return a list of names for a state: their number, and the first names."""
+    first, size = list[str](), 0
+    for name in names:
+        size += len(json.dumps(name, ensure_ascii=False).encode()) + 1
+        if size > LISTED_BYTES_MAX:
+            break
+        first.append(name)
+    return {"number": len(names), "first": first}
+
+
+def _shown(shows: Callable[[], object]) -> object:
+    """Return the state after a change, if it can be read: the outcome matters more."""
+    from lakesync.gateway.audit import NOT_KNOWN
+
+    try:
+        return shows()
+    except Exception:  # noqa: BLE001 - whatever it was, the record says that it is not known
+        return NOT_KNOWN
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

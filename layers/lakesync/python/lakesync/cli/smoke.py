@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from lakesync.core.plural import plural
+from lakesync.core.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
     from lakesync.client import Client
 
 SCRATCH: Final = "lakesync-smoke"
@@ -64,7 +64,7 @@ class Scratch:
         Raises:
             LakeSyncError: the gateway's error.
         """
-        from lakesync.cli.gateway import call
+        from lakesync.cli.connection import call
 
         return call(self.url, self.token(self.user, "admin"), method, path, body)
 
@@ -162,7 +162,7 @@ class Job:
         Raises:
             Unavailable: it does not yet.
         """
-        from lakesync.cli.commands.flush import wait_for_lake
+        from lakesync.cli.commands.backlog import wait_for_lake
         from lakesync.cli.lake import ROW_ID, Lake
 
         wait_for_lake(aws, self._scratch.gateway, timeout_s)

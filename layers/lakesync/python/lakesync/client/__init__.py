@@ -4,31 +4,27 @@ Start with `Client`. `HttpTransport` reaches a deployed gateway, `MemoryTranspor
 process; `SyncLoop` syncs in the background.
 """
 
-from lakesync.client.actions.api import Actions
-from lakesync.client.actions.entries import ActionEntry, ActionStatus
-from lakesync.client.actions.results import QueuedAction
-from lakesync.client.actions.send import ActionSummary
-from lakesync.client.aio.client import AsyncClient
-from lakesync.client.aio.watch import AsyncWatch
-from lakesync.client.attachments.api import Attachments
-from lakesync.client.attachments.entries import AttachmentEntry, AttachmentStatus
-from lakesync.client.attachments.upload import UploadSummary
+from lakesync.client.aio.async_client import AsyncClient
+from lakesync.client.aio.async_editor import AsyncWatch
+from lakesync.client.app_actions import Actions, ActionSummary, QueuedAction
+from lakesync.client.app_attachments import Attachments, UploadSummary
+from lakesync.client.arguments import Mode
 from lakesync.client.backoff import Waits
+from lakesync.client.change_feed import Callback, Watch
 from lakesync.client.client import Client
-from lakesync.client.live.callbacks import Callback
-from lakesync.client.live.status import ClientStatus, StoppedEdit
-from lakesync.client.live.watch import Watch
+from lakesync.client.client_status import ClientStatus, StoppedEdit
+from lakesync.client.damaged_file import Salvaged, salvage
 from lakesync.client.loop import SyncLoop
-from lakesync.client.modes import Mode
-from lakesync.client.recovery.salvage import Salvaged, salvage
+from lakesync.client.storage.action_queue import ActionEntry, ActionStatus
+from lakesync.client.storage.attachment_store import AttachmentEntry, AttachmentStatus
 from lakesync.client.storage.conflicts import LostWrite
-from lakesync.client.storage.edits import Transaction
-from lakesync.client.summaries import PullSummary, SyncSummary
-from lakesync.client.transport.connections import Timeouts
+from lakesync.client.storage.editor import Transaction
+from lakesync.client.storage.outbox import OutboxEntry, Status
+from lakesync.client.sync import PullSummary, SyncSummary
+from lakesync.client.transport.gateway_http import Timeouts
 from lakesync.client.transport.http import HttpTransport
 from lakesync.client.transport.in_process import Fault, MemoryTransport
-from lakesync.client.upload.entries import OutboxEntry, Status
-from lakesync.client.upload.push import PushSummary
+from lakesync.client.upload import PushSummary
 from lakesync.core.attachments import Attachment
 from lakesync.core.messages import Progress
 from lakesync.ports import ConnectorDescription

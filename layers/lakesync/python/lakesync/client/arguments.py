@@ -1,11 +1,14 @@
-"""What an app hands over, checked where it hands it over, so that nothing fails later elsewhere."""
+"""What an app hands over, checked where it hands it over, so that nothing fails later elsewhere.
+
+Among it: the directions of syncing (`Mode`), and how large the pages are that a client asks for.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from lakesync.core.values import utf8_bytes
 from lakesync.errors import ValidationFailed
@@ -102,3 +105,39 @@ def checked_waits(value: T) -> T:
 
 def _kind(value: object) -> str:
     return type(value).__name__
+
+
+# --- directions of syncing ------------------------------------------------------------------------
+
+
+Mode: TypeAlias = Literal["full", "push", "pull"]
+"""``full`` pushes and pulls. ``push`` sends edits, actions and attachments, and reads nothing.
+``pull`` reads, and sends nothing: edits wait in the outbox.
+"""
+
+
+def checked_mode(value: Any) -> Mode:
+    """Return a mode, or raise `ValidationFailed`."""
+    if value not in get_args(Mode):
+        sentence = f"mode is full, push or pull, not {value!r:.80}"
+        raise ValidationFailed(sentence, field="mode")
+    mode: Mode = value
+    return mode
+
+
+# --- sizes of pages -------------------------------------------------------------------------------
+
+
+PAGE_DELTAS: Final = 5_000
+"""Deltas of one page, by default."""
+PAGE_DELTAS_MAX: Final = 10_000
+"""The largest page that may be requested; no gateway returns more."""
+
+
+def check_page_deltas(page_deltas: int) -> None:
+    """Refuse an invalid page size.
+
+    Raises:
+        ValidationFailed: it is not between 1 and `PAGE_DELTAS_MAX`.
+    """
+    checked_whole(page_deltas, "page_deltas", 1, PAGE_DELTAS_MAX)

@@ -9,57 +9,298 @@
 
 Public operations return a ``Result``: an operational failure is an ``Err`` with a code, a message
 and a retry class. Laws: ``docs/spec/client.md``.
+
+The file of ``Client(":memory:")`` goes when it is closed. It is a file like any other, so every law
+holds until then: in the system's memory where there is such a folder (``/dev/shm``), else among its
+temporary files. A program that is killed leaves it there.
+
+Signing out (`wipe`) removes the contents before the file, and overwrites them in the process: a
+crash in between leaves an empty file, and no copy of a page in the log. The bytes of attachments
+are removed, but not overwritten. No program can control what the storage underneath keeps of
+overwritten blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import shutil
 import sqlite3
+import tempfile
 import threading
+import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from lakesync.client.actions.api import Actions
-from lakesync.client.arguments import checked_names, checked_transport, checked_whole
-from lakesync.client.attachments.api import Attachments
-from lakesync.client.connecting import Connecting
-from lakesync.client.download.sources import checked_source
-from lakesync.client.live.changes import GATHER_MS, GATHER_MS_MAX
-from lakesync.client.modes import checked_mode
-from lakesync.client.page_size import PAGE_DELTAS, check_page_deltas
-from lakesync.client.recovery.salvage import is_sound
-from lakesync.client.recovery.wipe import wipe
-from lakesync.client.storage.declare import declare
+from lakesync.client.app_actions import Actions
+from lakesync.client.app_attachments import Attachments
+from lakesync.client.arguments import (
+    PAGE_DELTAS,
+    check_page_deltas,
+    checked_mode,
+    checked_names,
+    checked_transport,
+    checked_whole,
+)
+from lakesync.client.change_feed import GATHER_MS, GATHER_MS_MAX
+from lakesync.client.damaged_file import is_sound
+from lakesync.client.loop import Connecting
+from lakesync.client.resync import rebind
+from lakesync.client.storage.app_table import answer_of, quote
+from lakesync.client.storage.attachment_store import Folder
+from lakesync.client.storage.declared_columns import declare
 from lakesync.client.storage.device_clock import system_clock
-from lakesync.client.storage.edits import local_transaction, record
-from lakesync.client.storage.failures import attempt, caught
+from lakesync.client.storage.editor import Editor, amend, local_transaction, record
+from lakesync.client.storage.edits import Writer
 from lakesync.client.storage.file import open_file
-from lakesync.client.storage.in_memory import MEMORY, MemoryFile
-from lakesync.client.storage.writing import Writer
-from lakesync.client.sync import Syncer, never
-from lakesync.client.upload.keeper import OutboxKeeper
-from lakesync.core.snapshot_order import checked_first
-from lakesync.errors import NotOffered
+from lakesync.client.storage.lost_writes import resolve
+from lakesync.client.storage.sqlite_file import attempt, caught
+from lakesync.client.sync import Syncer, checked_source, never
+from lakesync.core.messages import checked_first
+from lakesync.errors import Conflict, NotOffered, ValidationFailed
 from lakesync.ports import TellsConnectorTypes
 from lakesync.result import Err, Ok, Result, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from lakesync.client.modes import Mode
-    from lakesync.client.storage.database import Durability
-    from lakesync.client.storage.declare import DeclaredColumns
-    from lakesync.client.storage.edits import Transaction
-    from lakesync.client.storage.encryption import GivenKey
-    from lakesync.client.storage.kinds import Kinds
-    from lakesync.client.storage.reading import Answer
-    from lakesync.client.summaries import PullSummary, SyncSummary
-    from lakesync.client.upload.push import PushSummary
+    from lakesync.client.arguments import Mode
+    from lakesync.client.resync import KeepEdits
+    from lakesync.client.storage.app_table import Answer
+    from lakesync.client.storage.conflicts import LostWrite
+    from lakesync.client.storage.declared_columns import DeclaredColumns
+    from lakesync.client.storage.editor import Transaction
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.lost_writes import Keep
+    from lakesync.client.storage.outbox import OutboxEntry
+    from lakesync.client.storage.private_files import GivenKey
+    from lakesync.client.storage.queries import Kinds
+    from lakesync.client.storage.sqlite_file import Durability
+    from lakesync.client.sync import PullSummary, SyncSummary
+    from lakesync.client.upload import PushSummary
     from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.ports import ConnectorDescription, Transport, WallClock
+
+# --- what nobody else has -------------------------------------------------------------------------
+
+
+_KINDS: Final = (
+    ("edit", "waits for the gateway", "wait for the gateway"),
+    ("edit", "was refused", "were refused"),
+    ("action", "waits", "wait"),
+    ("action", "is a dead letter", "are dead letters"),
+    ("attachment", "is not uploaded", "are not uploaded"),
+)
+_COUNTS: Final = (
+    "SELECT (SELECT count(*) FROM _lakesync_outbox WHERE status <> 'quarantined'), "
+    "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined'), "
+    "(SELECT count(*) FROM _lakesync_actions WHERE status NOT IN ('dead', 'done')), "
+    "(SELECT count(*) FROM _lakesync_actions WHERE status = 'dead'), "
+    "(SELECT count(*) FROM _lakesync_attachments WHERE status <> 'kept')"
+)
+
+
+def what_waits(read: Callable[[str], Answer]) -> str:
+    """Return how much waits, for people; empty if nothing does."""
+    _, ((*counts,),) = read(_COUNTS)
+    waiting = zip(counts, _KINDS, strict=True)
+    return ", ".join(_counted(int(str(count)), *kind) for count, kind in waiting if count)
+
+
+def _counted(number: int, noun: str, one: str, many: str) -> str:
+    return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {many}"
+
+
+# --- a client in memory ---------------------------------------------------------------------------
+
+
+MEMORY: Final = ":memory:"
+"""SQLite's own name for a database that is in no file."""
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is this user's alone
+_log = logging.getLogger("lakesync.client")
+
+
+class MemoryFile:
+    """The file of one client in memory, which lives as long as this."""
+
+    def __init__(self) -> None:
+        is_there = os.access(_SHARED_MEMORY, os.W_OK)
+        try:
+            folder = tempfile.mkdtemp(prefix="lakesync-", dir=_SHARED_MEMORY if is_there else None)
+        except OSError as exc:
+            raise ValidationFailed(
+                f"there is no room for a client in memory ({exc}): give the path of a file",
+                field="path",
+            ) from exc
+        self.path = Path(folder) / "client.db"
+        self._remove = weakref.finalize(self, _removed, folder, os.getpid())
+
+    def close(self, file: ClientFile) -> None:
+        """Say what is lost with the file, close it and remove it; safe to repeat."""
+        if not self._remove.alive:
+            return
+        waiting = attempt(lambda: what_waits(file.database.read))
+        if isinstance(waiting, Ok) and waiting.value:
+            _log.warning("a client in memory is closed: %s; this is lost", waiting.value)
+        file.database.close()
+        self._remove()
+
+
+def _removed(folder: str, process: int) -> None:
+    """Remove a folder, unless this is a process that was forked from its owner."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- signing out ----------------------------------------------------------------------------------
+
+
+_OTHER_FILES = ("-wal", "-shm", "-journal")
+
+
+def wipe(file: ClientFile, path: str | Path, *, lose_edits: bool) -> None:
+    """Empty a file, close it and remove it."""
+    writer = file.database.writer
+    with file.database.lock:
+        file.database.must_be_idle()
+        writer.execute("PRAGMA secure_delete = ON").close()
+        with file.database.transaction() as connection:
+            if not lose_edits:
+                _check_nothing_is_lost(connection)
+            _drop_everything(connection)
+        writer.execute("VACUUM")
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+    file.database.close()
+    Folder(path).remove()
+    for ending in (*_OTHER_FILES, ""):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
+    if waiting := what_waits(partial(answer_of, connection)):
+        raise Conflict(
+            f"{waiting}; this would be lost: sync first and see to it, or wipe with "
+            "lose_edits=True; nothing was wiped"
+        )
+
+
+def _drop_everything(connection: sqlite3.Connection) -> None:
+    # Views and triggers first: a table that they name could not be dropped before them.
+    there = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger', 'table') "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+        "ORDER BY type = 'table', type = 'view', rootpage DESC"
+    ).fetchall()
+    for kind, name in there:
+        connection.execute(f"DROP {kind} IF EXISTS {quote(name)}")
+
+
+# --- refused and lost edits -----------------------------------------------------------------------
+
+
+class OutboxKeeper(Editor):
+    """The part of a client that has an outbox."""
+
+    _file: ClientFile
+    _syncer: Syncer
+    edited: threading.Event
+
+    def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
+        """Return the edits that the gateway is not known to hold, oldest first."""
+        return self._attempt(lambda: self._file.entries(quarantined=False))
+
+    def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
+        """Return the refused edits, with code and reason; their values stay in the rows."""
+        return self._attempt(lambda: self._file.entries(quarantined=True))
+
+    def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
+        """Let the next push send a quarantined edit again; ``NOT_FOUND`` if there is none."""
+        result = self._attempt(lambda: self._file.retry(delta_id))
+        self.edited.set()
+        return heard(result, f"retry of {delta_id!r}")
+
+    def amend(self, delta_id: str, columns: Mapping[str, object]) -> Result[Delta, LakeSyncError]:
+        """Replace a quarantined edit by a new one, with other values for some of its columns.
+
+        The new edit is made now, and the next push sends it. Columns that ``columns`` does not name
+        keep the old edit's values, unless they were overwritten since. ``NOT_FOUND`` if there is no
+        such edit; an ``Err`` changes nothing.
+        """
+        result = self._attempt(lambda: amend(self._file, delta_id, columns))
+        self.edited.set()
+        return heard(result, f"amending of {delta_id!r}")
+
+    def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
+        """Drop a pending or quarantined edit; its row becomes what the other edits make of it.
+
+        A pending edit whose push is in flight, or was not answered, may have arrived: then the next
+        pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
+        """
+        result = self._attempt(lambda: self._file.discard(delta_id))
+        return heard(result, f"discard of {delta_id!r}")
+
+    def clear_outbox(self) -> Result[int, LakeSyncError]:
+        """Drop all pending and quarantined edits: rows become what they are without them.
+
+        What is in flight, or was not answered, may have arrived: as for `discard`. Actions stay;
+        `Actions.clear` drops those.
+
+        Returns:
+            The number of edits that were dropped.
+        """
+        return heard(self._attempt(self._file.clear_outbox), "clear_outbox")
+
+    def rebind(self, keep: KeepEdits) -> Result[int, LakeSyncError]:
+        """Give the file to another gateway: the next one that this client's transport reaches.
+
+        Without this, a file is bound to the gateway that answered first, and any other is refused
+        with ``ANOTHER_GATEWAY``. Everything of the new gateway is read from the start, and rows
+        that it lacks go. Actions that have not ended become dead letters; conflicts go.
+
+        Args:
+            keep: ``edits`` to push the edits that wait to the new gateway; refused ones stay
+                refused. ``nothing`` to give all of them up.
+
+        Returns:
+            The number of edits that were kept, or given up.
+        """
+
+        def rebound() -> int:
+            with self._syncer.alone(), self._file.database.transaction():
+                return rebind(self._file, keep)
+
+        result = self._attempt(rebound)
+        self.edited.set()
+        return heard(result, "rebind")
+
+    def conflicts(self) -> Result[list[LostWrite], LakeSyncError]:
+        """Return the conflicts that the app has not resolved, oldest first.
+
+        They are what `on_conflict` reports, kept in the file; at most `CONFLICTS_MAX` of them.
+        """
+        return self._attempt(self._file.listed_conflicts)
+
+    def resolve(
+        self, conflict_id: int, keep: Keep, value: object = None
+    ) -> Result[Delta | None, LakeSyncError]:
+        """Resolve a conflict, by its ``id``: it is no longer listed.
+
+        ``mine`` and ``theirs`` choose one of its values, ``new`` writes ``value``. If the row shows
+        the chosen one, or a later one took the place of what lost, nothing is written; otherwise an
+        edit is made now, and returned. A deletion that is chosen deletes the row, and a value of a
+        row that is gone inserts it with that column. ``NOT_FOUND`` if there is no such conflict.
+        """
+        result = self._attempt(lambda: resolve(self._file, conflict_id, keep, value))
+        self.edited.set()
+        return heard(result, f"resolving of conflict {conflict_id!r}")
+
+
+# --- the client -----------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 

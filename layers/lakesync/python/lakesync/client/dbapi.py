@@ -31,9 +31,9 @@ from sqlite3 import (
 )
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar
 
-from lakesync.client.storage.failures import query_result
-from lakesync.client.storage.parameters import as_cells as cells_of
-from lakesync.client.storage.shapes import shape
+from lakesync.client.storage.queries import shape
+from lakesync.client.storage.sqlite_file import query_result
+from lakesync.client.storage.statement_capture import as_cells as cells_of
 from lakesync.errors import LakeSyncError, Unavailable, ValidationFailed
 from lakesync.result import Err
 
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from lakesync.client.client import Client
-    from lakesync.client.storage.editor import Editor
-    from lakesync.client.storage.edits import Transaction
-    from lakesync.client.storage.reading import Answer
+    from lakesync.client.storage.app_table import Answer
+    from lakesync.client.storage.editor import Editor, Transaction
     from lakesync.result import Result
 
 __all__ = [

@@ -4,35 +4,102 @@ Rules of this module
     1. The thread ends only when it is stopped. An exception in a sync is reported as an ``Err``; an
        exception in the app's ``on_result`` is logged.
     2. `SyncLoop.wake` and `SyncLoop.stop` end every wait early.
+    3. As a part of a client (`Connecting`) a loop ends with the client. A broadcast that fits the
+       client's cursor is applied; after any other the client pulls.
+
+Law T1: ``docs/spec/realtime.md``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from lakesync.client.arguments import checked_interval_s, checked_waits
-from lakesync.client.attachments.background import BackgroundUploads
-from lakesync.client.backoff import BACKOFF_S_MIN, WAITS
-from lakesync.client.live.callbacks import checked_callback
-from lakesync.client.modes import checked_mode
-from lakesync.client.network import own_addresses, wait_here
-from lakesync.client.summaries import SyncSummary
-from lakesync.errors import InternalError, LakeSyncError, NotTheGateway, Unreachable
+from lakesync.client.app_attachments import BackgroundUploads
+from lakesync.client.arguments import checked_interval_s, checked_mode, checked_waits
+from lakesync.client.backoff import BACKOFF_S_MIN, WAITS, own_addresses, wait_here
+from lakesync.client.change_feed import checked_callback
+from lakesync.client.client_status import Observable
+from lakesync.client.sync import SyncSummary
+from lakesync.errors import (
+    InternalError,
+    LakeSyncError,
+    NotTheGateway,
+    TransactionOpen,
+    Unreachable,
+    ValidationFailed,
+)
+from lakesync.ports import DropsRequests, Listens
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
+    from lakesync.client.app_actions import Actions
+    from lakesync.client.app_attachments import Attachments
+    from lakesync.client.arguments import Mode
     from lakesync.client.backoff import Waits
-    from lakesync.client.modes import Mode
-    from lakesync.client.syncable import HasClient, Syncs
-    from lakesync.ports import Listening
+    from lakesync.client.client_status import Activity
+    from lakesync.client.sync import Syncer
+    from lakesync.core.messages import Pull, PullPage
+    from lakesync.ports import Listening, Transport
+
+# --- what is synced -------------------------------------------------------------------------------
+
+
+class Syncs(Protocol):
+    """A `Client`."""
+
+    actions: Actions
+    attachments: Attachments
+    edited: threading.Event
+
+    @property
+    def connected(self) -> bool:
+        """Return whether it receives changes at once."""
+        ...
+
+    def sync(
+        self, *, stopped: Callable[[], bool], mode: Mode = "full"
+    ) -> Result[SyncSummary, LakeSyncError]:
+        """Push, pull and send actions, or what the mode leaves of these."""
+        ...
+
+    def listen(self, wake: Callable[[], None], waits: Waits = ...) -> Listening | None:
+        """Subscribe to changes."""
+        ...
+
+    def register_loop(self, loop: Any) -> None:
+        """Note a loop that is to be stopped with the client."""
+        ...
+
+    def hurry(self) -> None:
+        """Wait no longer with what was stopped on its way: the network may be another one."""
+        ...
+
+    def drop_requests(self) -> None:
+        """Make current requests fail."""
+        ...
+
+
+class HasClient(Protocol):
+    """An `AsyncClient`."""
+
+    @property
+    def client(self) -> Syncs:
+        """Return the client that it is made of."""
+        ...
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
 
 GATHER_S: Final = 0.2
 """How long edits must pause before they are pushed: longer than the time between two keystrokes."""
@@ -275,3 +342,144 @@ class SyncLoop:
 
 def _give_up() -> None:
     _log.info("what syncs has not ended yet: it ends behind its request, and changes nothing more")
+
+
+# --- received changes -----------------------------------------------------------------------------
+
+
+class Hearing:
+    """`lakesync.ports.Hearer` for one client.
+
+    Args:
+        client_id: the client.
+        syncer: applies broadcasts.
+        activity: records whether changes are received.
+        wake: makes the client sync.
+        waits: how long the connection that brings changes waits.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        syncer: Syncer,
+        activity: Activity,
+        wake: Callable[[], None],
+        waits: Waits = WAITS,
+    ) -> None:
+        self.client_id = client_id
+        self._syncer = syncer
+        self._activity = activity
+        self._wake = wake
+        self.heartbeat_s = waits.heartbeat_s
+        self.reconnect_s = waits.reconnect_s
+        self.reconnect_s_max = waits.reconnect_s_max
+
+    def hear(self, page: PullPage) -> bool:
+        """Apply a broadcast that fits; returns whether it makes a pull unnecessary."""
+        return self._syncer.hear(page)
+
+    def reads_again(self, page: PullPage) -> bool:
+        """Return whether a broadcast shows that the next pull reads tables again."""
+        return self._syncer.reads_again(page)
+
+    def wake(self) -> None:
+        """Sync now."""
+        self._wake()
+
+    def next_pull(self) -> Pull:
+        """Return the request for one delta behind the cursor."""
+        return self._syncer.next_pull()
+
+    def is_current(self, page: PullPage) -> bool:
+        """Return whether the answer to `next_pull` shows that nothing was missed."""
+        return self._syncer.is_current(page)
+
+    def on_connected(self, *, is_open: bool, reason: str | None = None) -> None:
+        """Note whether changes are heard of, and if not, why."""
+        self._activity.hears(is_open=is_open, reason=reason)
+
+
+# --- a loop as a part of a client -----------------------------------------------------------------
+
+
+class Connecting(Observable):
+    """The part of a client that keeps it in sync."""
+
+    client_id: str
+    _syncer: Syncer
+    _transport: Transport
+
+    def _may_connect(self) -> None:
+        self._connecting = threading.RLock()
+        self._loop: SyncLoop | None = None
+        self._loops: weakref.WeakSet[SyncLoop] = weakref.WeakSet()
+        self._is_closed = False
+
+    def connect(
+        self,
+        *,
+        every_s: float = EVERY_S,
+        mode: Mode = "full",
+        waits: Waits = WAITS,
+        on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
+    ) -> SyncLoop:
+        """Sync in the background until the returned loop is stopped or the client is closed.
+
+        If the transport has a ``socket_url``, a WebSocket reports changes immediately; while it
+        cannot be opened, the client polls every ``every_s`` seconds. ``status.connected`` shows
+        which applies.
+
+        Args:
+            every_s: as for `SyncLoop`. If the client is already connected, it restarts with these
+                arguments.
+            mode: as for `SyncLoop`: ``full``, or one direction, ``push`` or ``pull``.
+            waits: as for `SyncLoop`.
+            on_result: as for `SyncLoop`.
+
+        Raises:
+            ValidationFailed: the client is closed, or an argument is none.
+        """
+        with self._connecting:
+            loop = SyncLoop(
+                cast("Syncs", self), every_s=every_s, mode=mode, waits=waits, on_result=on_result
+            )
+            if self._loop is not None:  # not sooner: what is refused leaves that syncing
+                self._loop.stop()
+            self._loop = loop
+            loop.start()
+            return loop
+
+    def listen(self, wake: Callable[[], None], waits: Waits = WAITS) -> Listening | None:
+        """Listen for changes if the transport can: `SyncLoop` calls it. Stop it before `close`.
+
+        Args:
+            wake: makes this client sync.
+            waits: how long the listener waits.
+        """
+        if not isinstance(self._transport, Listens):
+            return None
+        hearing = Hearing(self.client_id, self._syncer, self._activity, wake, waits)
+        return self._transport.listen(hearing)
+
+    def register_loop(self, loop: SyncLoop) -> None:
+        """Note a loop that must be stopped with the client; `SyncLoop.start` calls it."""
+        with contextlib.suppress(TransactionOpen):  # refused in a process that was forked
+            self._file.database.must_be_idle()
+        if self._is_closed:
+            raise ValidationFailed("the client is closed; open its file again")
+        self._loops.add(loop)
+
+    def hurry(self) -> None:
+        """Try at the next sync, however lately it was tried, what was stopped on its way."""
+        self._syncer.hurry()
+
+    def drop_requests(self) -> None:
+        """Make current requests fail at once, if the transport supports that."""
+        if isinstance(self._transport, DropsRequests):
+            self._transport.drop_requests()
+
+    def _stop_loops(self) -> list[SyncLoop]:
+        running = [loop for loop in list(self._loops) if loop.is_running()]
+        for loop in running:
+            loop.stop()
+        return running

@@ -5,6 +5,8 @@ Rules of this module
     2. A push never moves the read cursor; a page moves it in the transaction that applies the page.
     3. Whatever fails, every edit is either in the outbox or known to be at the gateway. Every
        operation may be repeated, from any thread, after any crash.
+    4. A source is a declared destination that is read in place of the gateway. A page of it that
+       was applied is not read again: after an error the next pull continues behind it.
 """
 
 from __future__ import annotations
@@ -12,26 +14,28 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lakesync.client.actions.send import ActionSummary, Sender
-from lakesync.client.download.apply import Pages
-from lakesync.client.download.arrived import Arrived
-from lakesync.client.download.sources import pull_source
-from lakesync.client.storage.failures import attempt
-from lakesync.client.storage.source_rows import SourceRows
-from lakesync.client.summaries import PullSummary, SyncSummary
-from lakesync.client.upload.push import Pusher, PushSummary
-from lakesync.core.schema_json import schemas_to_json
+from lakesync.client.app_actions import ActionSummary, Sender
+from lakesync.client.download import Arrived, Pages
+from lakesync.client.storage.local_tables import SourceRows
+from lakesync.client.storage.sqlite_file import attempt
+from lakesync.client.upload import Pusher, PushSummary
+from lakesync.core.destinations import NAME
+from lakesync.core.messages import Pull
+from lakesync.core.schema import schemas_to_json
 from lakesync.errors import (
     AnotherGateway,
     CursorExpired,
+    InternalError,
     InvalidCursor,
     LakeSyncError,
+    NotTheGateway,
     OutOfOrder,
     RowDeleted,
     Unreachable,
+    ValidationFailed,
 )
 from lakesync.ports import TellsSchemas
 from lakesync.result import Ok
@@ -39,12 +43,123 @@ from lakesync.result import Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.client.live.status import Activity
-    from lakesync.client.modes import Mode
-    from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.position import Position
-    from lakesync.core.messages import Pull, PullPage
+    from lakesync.client.arguments import Mode
+    from lakesync.client.client_status import Activity
+    from lakesync.client.storage.file import ClientFile, Position
+    from lakesync.core.messages import PullPage
     from lakesync.ports import Transport
+
+# --- what was done --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PullSummary:
+    """What a pull did."""
+
+    pages: int = 0
+    deltas: int = 0
+    """Deltas that arrived, this client's own echoes too."""
+    rebuilt: bool = False
+    """The gateway's buffer was a different one than before, and everything was read again."""
+
+    def __add__(self, other: PullSummary) -> PullSummary:
+        return PullSummary(
+            self.pages + other.pages, self.deltas + other.deltas, self.rebuilt or other.rebuilt
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSummary:
+    """What a sync did, and what kept a part of it from ending.
+
+    If a part failed, the sync is an ``Err``, and this is the ``done`` of its error.
+    """
+
+    pushed: PushSummary = field(default_factory=PushSummary)
+    pulled: PullSummary = field(default_factory=PullSummary)
+    push_error: LakeSyncError | None = None
+    """Why edits must wait; None if none must."""
+    pull_error: LakeSyncError | None = None
+    """Why pages must wait; None if none must."""
+    stopped: bool = False
+    """Whether it was stopped before everything was done."""
+    acted: ActionSummary = field(default_factory=ActionSummary)
+    action_error: LakeSyncError | None = None
+    """Why actions must wait; None if none must."""
+
+    @property
+    def error(self) -> LakeSyncError | None:
+        """The error that keeps the sync from ending; not that of a push that awaits the pull."""
+        if isinstance(self.push_error, OutOfOrder | CursorExpired):
+            return self.pull_error or self.push_error
+        return self.push_error or self.pull_error or self.action_error
+
+
+# --- pulls from a source --------------------------------------------------------------------------
+
+
+def checked_source(value: Any) -> str:
+    """Return a source's name, or raise `ValidationFailed`."""
+    if not isinstance(value, str) or NAME.fullmatch(value) is None:
+        raise ValidationFailed(
+            "source is the name of a declared destination: a lower-case letter, then letters, "
+            f"digits and hyphens, not {value!r:.80}",
+            field="source",
+        )
+    return value
+
+
+def pull_source(
+    file: ClientFile,
+    transport: Transport,
+    source: str,
+    deltas_max: int,
+    stopped: Callable[[], bool],
+) -> PullSummary:
+    """Pull a source to its end, or until stopped; the ``done`` of an error says what was pulled."""
+    rows, done = SourceRows(file, source), PullSummary()
+    asked = Pull(file.client_id, deltas_max=deltas_max, removes=True, source=source)
+    try:
+        while not stopped():
+            with file.database.lock:
+                at = rows.position()
+            page, is_anew = _fetch(transport, asked, at)
+            with file.database.transaction():
+                if rows.position() != at:
+                    continue  # another process that shares the file has advanced further
+                rows.take(page, is_anew=is_anew)
+            done += PullSummary(1, page.count, is_anew or page.resync is not None)
+            if not page.has_more:
+                break
+    except LakeSyncError as error:
+        error.done = done
+        raise
+    return done
+
+
+def _fetch(transport: Transport, asked: Pull, at: str) -> tuple[PullPage, bool]:
+    """Fetch the page behind a place; also tell whether the source is another one than before."""
+    try:
+        return _checked(transport.pull(replace(asked, snapshot=at)), at), False
+    except CursorExpired:
+        if not at:
+            raise
+    return _checked(transport.pull(asked), ""), True
+
+
+def _checked(page: PullPage, at: str) -> PullPage:
+    if not page.snapshot:
+        raise NotTheGateway("the answer is no page of a source; nothing was applied")
+    if page.has_more and page.snapshot == at:
+        raise InternalError(
+            "the gateway answered with the place that it was asked from; nothing was applied: "
+            "report it with the time of the request"
+        )
+    return page
+
+
+# --- push and pull --------------------------------------------------------------------------------
+
 
 ROUNDS_MAX: Final = 10
 """How often one sync pushes again, while other threads keep editing."""
@@ -154,7 +269,7 @@ class Syncer:
         return done
 
     def pull_source(self, source: str, stopped: Callable[[], bool] = never) -> PullSummary:
-        """Pull a source; see `lakesync.client.download.sources`."""
+        """Pull a source; see `lakesync.client.sync`."""
         with self.alone():
             return pull_source(self._file, self._transport, source, self._page_deltas, stopped)
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import GATEWAY_CLIENT, Op, known_delta
-from lakesync.core.merge import fold, view
-from lakesync.core.row_deltas import written
+from lakesync.core.merge import fold, view, written
 from lakesync.core.values import canonical
 from lakesync.core.visibility import rule_values
 from lakesync.errors import Contention

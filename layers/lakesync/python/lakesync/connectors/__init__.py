@@ -3,7 +3,6 @@
 To write your own connector, see ``docs/guide/connectors.md``.
 """
 
-from lakesync.connectors.outside import Outside
 from lakesync.connectors.port import (
     FEED,
     Change,
@@ -11,16 +10,17 @@ from lakesync.connectors.port import (
     ConnectorType,
     Delivery,
     Divisible,
+    Outside,
     SourceColumn,
     SourcePage,
     SourceTable,
+    Storage,
     Stretch,
     TakesWebhooks,
     TellsColumns,
     Unreadable,
     WebhookType,
 )
-from lakesync.connectors.storage import Storage
 
 __all__ = [
     "FEED",

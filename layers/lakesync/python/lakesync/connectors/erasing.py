@@ -20,9 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.connectors.dead_letters import DeadLetters
-from lakesync.connectors.state import PollState, state_from
-from lakesync.connectors.storage import PREFIX, Storage, digest
+from lakesync.connectors.port import PREFIX, Storage, digest
+from lakesync.connectors.state import DeadLetters, PollState, state_from
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -1,44 +1,234 @@
 """Requests to an outside system over HTTP, for connectors and action handlers.
 
-Rules of this module
+The hosts that may be reached are those that the operator lists, no internal ones. Webhooks of
+actions and connectors that ask over HTTP go through here.
+
+Rules of addresses
+    1. An entry is ``*`` (any host), a host, ``*.`` and a domain, or an origin with its scheme. All
+       but origins are reached by https, and only at public addresses.
+    2. A host is resolved once, all its addresses are looked at, and what was looked at is what is
+       connected to: a name that is given another address meanwhile changes nothing.
+    3. Redirects are not followed, and no proxy is asked.
+
+Rules of requests
     1. Only the host of the base URL is asked, if the operator lists it, at an address that was
-       looked at; redirects are not followed. See `lakesync.connectors.addresses`.
+       looked at; redirects are not followed.
     2. What an answer means is decided here alone: may it be asked again, and when.
     3. No header or body that was sent is part of an error: they hold secrets and values.
-Law N9: ``docs/spec/connectors.md``.
+
+Laws N4, N9: ``docs/spec/connectors.md``.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from lakesync.adapters.hosts import resolved_addresses
-from lakesync.connectors.addresses import is_listed, target_of
-from lakesync.connectors.http_answers import DEFAULT_WAIT_S, Answer, refused
+from lakesync.adapters.network import is_public, resolved_addresses
+from lakesync.connectors.port import Unreadable
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
     AdapterRefused,
     AdapterTimedOut,
     AdapterUnreachable,
+    NotFound,
     ValidationFailed,
 )
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import httpx
 
-    from lakesync.adapters.hosts import Resolve
-    from lakesync.connectors.outside import Outside
+    from lakesync.adapters.network import Resolve
+    from lakesync.connectors.port import Change, Outside
     from lakesync.errors import LakeSyncError
 
-    Refusal: TypeAlias = Callable[[Answer], LakeSyncError | None]
+    Refusal: TypeAlias = Callable[["Answer"], LakeSyncError | None]
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+ANY: Final = "*"
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+class Target(NamedTuple):
+    """Where to connect to."""
+
+    scheme: str
+    host: str
+    port: int
+    address: str
+    """An IP address of the host."""
+    path: str
+    """With the query."""
+
+    @property
+    def authority(self) -> str:
+        """What the header ``Host`` says."""
+        named = f"[{self.host}]" if ":" in self.host else self.host
+        return named if self.port == _PORTS[self.scheme] else f"{named}:{self.port}"
+
+
+def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addresses) -> Target:
+    """Return where a URL leads to, if it may be reached.
+
+    Raises:
+        AdapterRefused: it may not.
+        AdapterUnreachable: its host cannot be resolved.
+    """
+    try:
+        parts = urlsplit(url)
+        given = parts.port
+    except ValueError as exc:
+        raise AdapterRefused(f"this is no URL of a host that can be reached: {exc}") from exc
+    host, scheme = (parts.hostname or "").rstrip("."), parts.scheme
+    port = given or _PORTS.get(scheme, 0)
+    is_origin = f"{scheme}://{parts.netloc}" in allowed
+    if not is_listed(url, allowed):
+        raise AdapterRefused(
+            f"the operator of this stack does not allow requests to {scheme}://{host}; ask for it"
+        )
+    addresses = resolve(host, port)
+    if not is_origin and not all(map(is_public, addresses)):
+        raise AdapterRefused(
+            f"{host} has a private address; requests may go to public addresses only"
+        )
+    if not addresses:
+        raise AdapterUnreachable(f"{host} has no address")
+    path = parts.path or "/"
+    return Target(
+        scheme, host, port, addresses[0], f"{path}?{parts.query}" if parts.query else path
+    )
+
+
+def is_listed(url: str, allowed: Sequence[str]) -> bool:
+    """Return whether the operator allows a URL's host, or its origin."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return False
+    if port == 0:
+        return False
+    if f"{parts.scheme}://{parts.netloc}" in allowed:
+        return True
+    named = any(
+        entry in {ANY, host} or (entry.startswith("*.") and host.endswith(entry[1:]))
+        for entry in allowed
+    )
+    return parts.scheme == "https" and bool(host) and named and "@" not in parts.netloc
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+REASON_CHARS_MAX: Final = 300
+"""What of a source's reason is repeated."""
+DEFAULT_WAIT_S: Final = 15
+"""The waiting time after a failure of a source that states none."""
+CREDENTIALS: Final = "credentials"
+"""The field of an error that somebody must mend by other credentials."""
+NOT_AS_DESCRIBED: Final = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError,
+)  # fmt: skip
+"""Exceptions of reading an answer that does not follow the source's API."""
+_OK: Final = range(200, 300)
+_TOO_MANY: Final = 429
+
+
+class Answer(NamedTuple):
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By names in lower case."""
+    body: bytes
+
+    def json(self) -> Any:
+        """Return its JSON value; None if it has no body.
+
+        Raises:
+            AdapterFailed: it is not JSON, or cut off; the request may be repeated.
+        """
+        try:
+            return json.loads(self.body) if self.body else None
+        except (ValueError, RecursionError) as exc:
+            raise AdapterFailed(
+                "the source's answer was cut off or is not JSON", retry_after_s=DEFAULT_WAIT_S
+            ) from exc
+
+    def date(self) -> datetime | None:
+        """Return when it was sent by the source's clock; None if it does not say."""
+        try:
+            return parsedate_to_datetime(self.headers.get("date", "")).astimezone(UTC)
+        except ValueError:
+            return None
+
+    def wait_s(self) -> int | None:
+        """Get for how long the source asks to be left alone, by its headers; None if it does not.
+
+        Reads ``Retry-After`` as seconds or as a date, and ``X-RateLimit-Reset`` as a date.
+        """
+        for name in ("retry-after", "x-ratelimit-reset"):
+            text = self.headers.get(name, "")
+            if text.isdecimal() and name == "retry-after":
+                return int(text)
+            until = _moment(text)
+            if until is not None:
+                return max(int((until - (self.date() or datetime.now(UTC))).total_seconds()), 1)
+        return None
+
+
+def reason_in(answer: Answer) -> str:
+    """Return the reason for a refusal from an answer, as a short line of text."""
+    text = answer.body.decode("utf-8", "replace")
+    return " ".join(text.split())[:REASON_CHARS_MAX]
+
+
+def refused(answer: Answer, host: str) -> LakeSyncError | None:
+    """Return what an answer means by its status; None if it is one to go on with."""
+    status = answer.status
+    if status in _OK:
+        return None
+    wait_s = answer.wait_s()
+    if status == _TOO_MANY:
+        return AdapterQuotaExceeded(
+            f"{host} accepts no more requests for now", retry_after_s=wait_s or 60
+        )
+    if status >= 500 or status == 408:  # noqa: PLR2004 - as HTTP has them
+        return AdapterFailed(f"{host} failed with {status}", retry_after_s=wait_s or DEFAULT_WAIT_S)
+    if status == 401:  # noqa: PLR2004
+        return AdapterRefused(
+            f"{host} refuses the credentials: they are wrong or expired", field=CREDENTIALS
+        )
+    if status in {404, 410}:
+        return NotFound(f"{host} answered {status}: {reason_in(answer)}")
+    if status < 400:  # noqa: PLR2004
+        return AdapterRefused(f"{host} answered {status}: the redirect is not followed")
+    return AdapterRefused(f"{host} refused it with {status}: {reason_in(answer)}")
+
+
+def _moment(text: str) -> datetime | None:
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(text)
+        except ValueError:
+            continue
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return None
+
+
+# --- requests -------------------------------------------------------------------------------------
+
 
 ANSWER_BYTES_MAX: Final = 16_000_000
 """The largest answer that is read: one page of the largest rows, several times over."""
@@ -227,3 +417,33 @@ def check_host(url: str, outside: Outside) -> None:
             "for it to be listed in ConnectorHosts, of actions in ActionHosts",
             field="configuration",
         )
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def changes_in(
+    records: Iterable[Mapping[str, Any]],
+    id_field: str,
+    change_of: Callable[[str, Mapping[str, Any]], Change],
+) -> tuple[list[Change], list[Unreadable]]:
+    """Return records as changes, and those that violate the source's API.
+
+    Args:
+        records: the source's.
+        id_field: the field with the id; a record without it makes the whole answer unreadable.
+        change_of: makes the change from a row id and its record, or fails.
+    """
+    changes: list[Change] = []
+    unreadable: list[Unreadable] = []
+    for record in records:
+        row_id = str(record[id_field])
+        try:
+            changes.append(change_of(row_id, record))
+        except NOT_AS_DESCRIBED as exc:
+            unreadable.append(Unreadable(row_id, _why(exc)))
+    return changes, unreadable
+
+
+def _why(error: Exception) -> str:
+    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)

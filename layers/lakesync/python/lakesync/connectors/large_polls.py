@@ -8,37 +8,50 @@ Rules of this module
     3. After one page as of any poll, the job reads only stretches. The rows after them, smaller
        tables, feeds and histories are one sequence, which a job does not read faster.
 
+Reads one stretch of a table to its end: the work of a job's task. The pages are those of a poll,
+made durable by the same code, so rows that both read give the same deltas. An unreachable, slow or
+full system is waited for. No cursor is saved here: the caller that assigned the stretch moves the
+cursor once all of it is durable.
+
+Reads a job's stretches where writes are expensive: one writer, and few large writes. On S3 and in
+Iceberg a write rewrites the files of its rows, and in BigQuery it runs jobs, so many rows cost
+about as much as few. Pages are read as usual, gathered, and pushed together.
+
 Law Y11: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from lakesync.connectors.dead_letters import DeadLetters, counts_first
-from lakesync.connectors.definition import definition_from
-from lakesync.connectors.large import is_large
-from lakesync.connectors.one_writer import OneWriter
-from lakesync.connectors.poll import PAGE_ROWS_MAX
+from lakesync.connectors.pages import Read, Taking, client_id_of, read_page
+from lakesync.connectors.poll import PAGE_ROWS_MAX, is_large
 from lakesync.connectors.polls import Polls
-from lakesync.connectors.port import FEED, Divisible, Stretch
-from lakesync.connectors.reading import read_page
-from lakesync.connectors.state import state_from
-from lakesync.connectors.stretch import Work
-from lakesync.connectors.taking import Taking
-from lakesync.core.pace import JOB_ROWS_MAX
-from lakesync.errors import Conflict, LakeSyncError
+from lakesync.connectors.port import FEED, Divisible, Stretch, digest
+from lakesync.connectors.registry import definition_from
+from lakesync.connectors.state import (
+    CONNECTOR_DEAD_LETTERS_MAX,
+    DeadLetters,
+    counts_first,
+    state_from,
+)
+from lakesync.core.deliveries import JOB_BYTES_MAX, JOB_ROWS_MAX
+from lakesync.errors import AdapterRefused, Conflict, InternalError, LakeSyncError, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakesync.connectors.poll import Saves
-    from lakesync.connectors.routes import Route
+    from lakesync.connectors.poll import Route, Saves
+    from lakesync.connectors.port import SourcePage
     from lakesync.connectors.state import PollState
-    from lakesync.connectors.stretch import StretchRead
-    from lakesync.ports import StoredConnector
+    from lakesync.core.delta import Delta
+    from lakesync.ports import StoredConnector, WallClock
+    from lakesync.result import Result
 
 STRETCH_ROWS: Final = 50_000
 """Rows of a stretch: what a task reads, some seconds to minutes."""
@@ -49,7 +62,7 @@ JOB_LEASE_MS: Final = 120_000
 
 
 class ReadsStretches(Protocol):
-    """Reads several stretches at once, each by `lakesync.connectors.stretch.read_whole`."""
+    """Reads several stretches at once, each by `lakesync.connectors.large_polls.read_whole`."""
 
     def __call__(
         self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
@@ -233,3 +246,260 @@ class _LargeTable:
             self._letters.take_back(table, row_id)
         for letter in read.letters:
             self._letters.add(letter.table, letter.row_id, letter.error, letter.delta)
+
+
+# --- stretches ------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+PATIENCE_S_MAX: Final = 900
+"""How long a task waits for one page at the most, in all."""
+_WAIT_S_MAX: Final = 60
+
+
+class Work(NamedTuple):
+    """Of what a stretch is; sent to tasks, without secrets."""
+
+    gateway: str
+    name: str
+    """The connector's."""
+    definition: bytes
+    """As `lakesync.connectors.registry.Definition.to_json` wrote it."""
+    source: str
+    """The table's name at the source."""
+    poll_ms: int
+    known: frozenset[str]
+    """The names of the dead letters that there are."""
+
+
+class Letter(NamedTuple):
+    """A row that was refused."""
+
+    table: str
+    row_id: str
+    error: LakeSyncError
+    delta: Delta | None
+
+
+class StretchRead(NamedTuple):
+    """What became of a stretch."""
+
+    rows: int
+    """Rows that were pushed, deletions included."""
+    letters: tuple[Letter, ...] = ()
+    accepted: tuple[tuple[str, str], ...] = ()
+    """Table and id of those rows that have a dead letter no more."""
+    error: LakeSyncError | None = None
+    """Why it was not read to its end."""
+
+
+class StretchLetters:
+    """Dead letters of a stretch, which are stored later: before the cursor passes it."""
+
+    def __init__(self, known: frozenset[str]) -> None:
+        self._known = known
+        self.kept: dict[tuple[str, str], Letter] = {}
+        self.accepted: set[tuple[str, str]] = set()
+
+    def of(self, rows: int) -> StretchRead:
+        """Return the outcome of the stretch, of which so many rows were pushed."""
+        return StretchRead(rows, tuple(self.kept.values()), tuple(self.accepted))
+
+    def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
+        """Keep a row with its reason."""
+        self.accepted.discard((table, row_id))
+        self.kept[table, row_id] = Letter(table, row_id, error, delta)
+        if len(self.kept) > CONNECTOR_DEAD_LETTERS_MAX:
+            raise AdapterRefused(
+                f"more than {CONNECTOR_DEAD_LETTERS_MAX} rows were refused, the last because "
+                f"{error.message}: mend what refuses them, then reset the connector"
+            )
+
+    def take_back(self, table: str, row_id: str) -> None:
+        """Note that a row was accepted since, if it was ever refused."""
+        self.kept.pop((table, row_id), None)
+        if digest(table, row_id) in self._known:
+            self.accepted.add((table, row_id))
+
+
+class StretchPages:
+    """Reads a connector up to a stretch's end; see `lakesync.connectors.pages`."""
+
+    def __init__(self, connector: Divisible, ends: str) -> None:
+        self._connector = connector
+        self._ends = ends
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Return a page of the stretch."""
+        return self._connector.read_stretch(
+            table, cursor, self._ends, rows_max=rows_max, poll_ms=poll_ms
+        )
+
+
+def read_whole(
+    route: Route,
+    work: Work,
+    stretch: Stretch,
+    wall_clock: WallClock,
+    sleep: Callable[[float], object] = time.sleep,
+) -> StretchRead:
+    """Read a stretch to its end. Safe to repeat, and to kill.
+
+    Args:
+        route: the source and the destination, with separate connections.
+        work: the table and the poll that it belongs to.
+        stretch: its cursors.
+        wall_clock: the time.
+        sleep: lets seconds pass.
+    """
+    letters = StretchLetters(work.known)
+    taking = Taking(work.name, route.push, letters, wall_clock, route.shape, route.pages)
+    cursor, rows = stretch.begins, 0
+    try:
+        if not isinstance(route.connector, Divisible):
+            raise InternalError(f"{work.source} is not read in stretches")
+        pages = StretchPages(route.connector, stretch.ends)
+        while cursor != stretch.ends:
+            page = partial(_page, pages, route, work, taking, cursor, stretch.ends, letters)
+            cursor, pushed = patient(page, sleep)
+            rows += pushed
+    except LakeSyncError as error:
+        return StretchRead(rows, error=error)
+    return letters.of(rows)
+
+
+def _page(
+    pages: StretchPages,
+    route: Route,
+    work: Work,
+    taking: Taking,
+    cursor: str,
+    ends: str,
+    letters: StretchLetters,
+) -> tuple[str, int]:
+    """Make a page durable; returns the next cursor, and how many rows were pushed."""
+    read = read_page(
+        pages, work.source, cursor, route.tables, client_id_of(work.name),
+        PAGE_ROWS_MAX * route.pages, work.poll_ms,
+    )  # fmt: skip
+    pushed = taking.take(read, has_letters=bool(work.known or letters.kept))
+    return read.cursor if read.has_more else ends, pushed
+
+
+def patient(act: Callable[[], T], sleep: Callable[[float], object]) -> T:
+    """Do something again for as long as somebody asks for patience."""
+    waited_s, failures = 0, 0
+    while True:
+        try:
+            return act()
+        except LakeSyncError as error:
+            wait_s = min(max(error.retry_after_s, 2**failures), _WAIT_S_MAX)
+            if error.retry is not Retry.LATER or waited_s + wait_s > PATIENCE_S_MAX:
+                raise
+        sleep(wait_s)
+        waited_s, failures = waited_s + wait_s, min(failures + 1, 6)
+
+
+# --- one writer -----------------------------------------------------------------------------------
+
+
+KEEP_S: Final = 15
+"""The interval of renewals of the lease: an eighth of its duration."""
+
+
+class OneWriter:
+    """`lakesync.connectors.large_polls.ReadsStretches` by this process: one stretch at a time.
+
+    Args:
+        route: the source and the destination.
+        wall_clock: the time.
+        keep_s: the interval of renewals of the lease.
+    """
+
+    def __init__(self, route: Route, wall_clock: WallClock, keep_s: float = KEEP_S) -> None:
+        self._route = route
+        self._wall_clock = wall_clock
+        self._keep_s = keep_s
+
+    def __call__(
+        self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
+    ) -> Sequence[StretchRead]:
+        """Read stretches one after another; returns at once if the lease is lost.
+
+        A write in flight then still completes. It is one commit, so a later reader is not
+        disturbed.
+        """
+        ended = threading.Event()
+
+        def sleep(seconds: float) -> None:
+            if ended.wait(seconds):
+                raise Conflict("another process polls this flow")
+
+        def read_all() -> list[StretchRead]:
+            return [
+                read_gathered(self._route, work, one, self._wall_clock, sleep) for one in stretches
+            ]
+
+        with ThreadPoolExecutor(1) as beside:
+            reading = beside.submit(read_all)
+            try:
+                while not wait([reading], timeout=self._keep_s).done:
+                    keep()
+            except BaseException:
+                ended.set()
+                raise
+        return reading.result()
+
+
+def read_gathered(
+    route: Route,
+    work: Work,
+    stretch: Stretch,
+    wall_clock: WallClock,
+    sleep: Callable[[float], object],
+) -> StretchRead:
+    """Read a stretch to its end, in few writes. Safe to repeat, and to kill.
+
+    Args:
+        route: the source and the destination.
+        work: the table and the poll that it belongs to.
+        stretch: its cursors.
+        wall_clock: the time.
+        sleep: waits for a number of seconds.
+    """
+    letters = StretchLetters(work.known)
+    pages = route.job_rows // PAGE_ROWS_MAX
+    taking = Taking(work.name, route.push, letters, wall_clock, route.shape, pages)
+    cursor, rows = stretch.begins, 0
+    try:
+        while cursor != stretch.ends:
+            read = _gathered(route, work, Stretch(cursor, stretch.ends), sleep)
+            has_letters = bool(work.known or letters.kept)
+            rows += patient(partial(taking.take, read, has_letters=has_letters), sleep)
+            cursor = read.cursor
+    except LakeSyncError as error:
+        return StretchRead(rows, error=error)
+    return letters.of(rows)
+
+
+def _gathered(route: Route, work: Work, stretch: Stretch, sleep: Callable[[float], object]) -> Read:
+    """Return pages of a stretch as one: up to its end, or as much as memory allows."""
+    if not isinstance(route.connector, Divisible):
+        raise InternalError(f"{work.source} is not read in stretches")
+    pages, client_id = StretchPages(route.connector, stretch.ends), client_id_of(work.name)
+    whole, size = Read([], [], stretch.begins, has_more=True, report={}), 0
+    while whole.cursor != stretch.ends and size < JOB_BYTES_MAX:
+        page = partial(
+            read_page, pages, work.source, whole.cursor, route.tables, client_id,
+            PAGE_ROWS_MAX * route.pages, work.poll_ms,
+        )  # fmt: skip
+        read = patient(page, sleep)
+        size += sum(len(value) for delta in read.deltas for _, value in delta.columns)
+        cursor = read.cursor if read.has_more else stretch.ends
+        whole.deltas.extend(read.deltas)
+        whole.refused.extend(read.refused)
+        whole = whole._replace(cursor=cursor)
+    return whole

@@ -1,6 +1,21 @@
 """One poll of a connector: each page becomes deltas, which are pushed; then the cursor is saved.
 
-Rules of this module
+A route says from where to where a poll moves rows: a connector's into its gateway, a flow's as it
+declares. A flow is registered as a connector of the type `FLOW` (`lakesync.core.flows`); how it is
+carried out is said by whoever knows flows.
+
+This module decides who reads a table: a function page by page, or, if it is large, a job in
+stretches. It is asked once a poll has read a table's first page and there is more. The job, too,
+reads only what is assigned to it here.
+
+Rules of large tables
+    1. A table is large if at least a given number of rows is unread, counted along the index by
+       which it is read. A source that cannot be divided is never large: it is one sequence for any
+       reader.
+    2. If a requested job brought nothing, it is not requested again in the same poll, or for six
+       hours. Meanwhile the function reads the table, for example if the job lacks a permission.
+
+Rules of polls
     1. A cursor is saved after everything of its page is durable: accepted by the gateway, or a dead
        letter. After a crash in between, the page is read again, with the same deltas.
     2. `PollState.poll_ms` is saved before the first page is read: changes without a time of their
@@ -17,26 +32,108 @@ Laws N1-N6: ``docs/spec/connectors.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lakesync.adapters.collector import collector_paused
-from lakesync.connectors.large import is_large, may_ask
-from lakesync.connectors.port import FEED
-from lakesync.connectors.reading import Read, read_page
-from lakesync.connectors.refusals import stops_all
-from lakesync.connectors.taking import Taking
+from lakesync.connectors.pages import Read, Taking, read_page, stops_all
+from lakesync.connectors.port import FEED, Divisible, Stretch
 from lakesync.errors import InternalError, LakeSyncError, Retry
+from lakesync.result import Ok
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.connectors.dead_letters import DeadLetters
-    from lakesync.connectors.deletions import Deletions
-    from lakesync.connectors.port import Connector
-    from lakesync.connectors.state import PollState
+    from lakesync.connectors.port import Connector, Storage
+    from lakesync.connectors.registry import Definition
+    from lakesync.connectors.state import DeadLetters, Deletions, PollState
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.ports import WallClock
+
+# --- routes ---------------------------------------------------------------------------------------
+
+
+def _nothing() -> None:
+    """Close nothing."""
+
+
+class Route(NamedTuple):
+    """What one poll reads, and what becomes of it."""
+
+    connector: Connector
+    tables: Mapping[str, str]
+    """The source's tables in the order in which they are read, each with its name here."""
+    push: Callable[[Push], PushReceipt]
+    """Makes deltas durable; raises `lakesync.errors.LakeSyncError`."""
+    shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list
+    """Gives what of a page's deltas goes on."""
+    pages: int = 1
+    """Usual pages that are read, and pushed, at a time: more where each write is dear."""
+    close: Callable[[], None] = _nothing
+    """Closes the destination."""
+    large_rows: int = 0
+    """From how many rows ahead on a table is read by a job; 0 for never."""
+    job_rows: int = 0
+    """Rows that a job writes at a time, all by one writer; 0 where its tasks write side by side."""
+    fence: Callable[[str], object] = lambda _: None
+    """Makes sure that nothing of before is written any more to a table, by its name here: by a
+    writer that died, whose last statement may be under way. Raises `LakeSyncError`."""
+    read_whole: Callable[[str], object] = lambda _: None
+    """Notes that a table, by its name here, was read to its end, and all of it is durable."""
+
+
+class MakesRoutes(Protocol):
+    """Knows how flows are carried out."""
+
+    def elsewhere(self, definition: Definition) -> str:
+        """Return where something is polled (`lakesync.core.flows.Flow.place`); empty if here."""
+        ...
+
+    def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
+        """Return the route of a flow.
+
+        Raises:
+            LakeSyncError: its source or its destination cannot be made.
+        """
+        ...
+
+
+# --- large tables ---------------------------------------------------------------------------------
+
+
+JOB_START_MS: Final = 900_000
+"""How long a job may take to start after it is requested; then a function goes on."""
+JOB_AGAIN_MS: Final = 6 * 3_600_000
+"""After so long it is tried again whether a job gets on."""
+
+
+def may_ask(state: PollState, now_ms: int) -> bool:
+    """Return whether a job may be requested."""
+    return not state.job_ms or state.job_moved or now_ms - state.job_ms >= JOB_AGAIN_MS
+
+
+def is_large(connector: Connector, source: str, state: PollState, rows_min: int) -> bool:
+    """Return whether the rest of a table is read by a job.
+
+    Args:
+        connector: the source. If it fails to answer here, the table is read page by page, which may
+            show the reason.
+        source: its table, of which a page was read.
+        state: the poll's state.
+        rows_min: from how many unread rows on a job reads it; 0 for never.
+    """
+    if not rows_min or not isinstance(connector, Divisible):
+        return False
+    cursor, poll_ms = state.cursors[source], state.begins(source)
+    match connector.ahead(source, cursor, rows_min, poll_ms=poll_ms):
+        case Ok(Stretch(_, ends)):
+            return bool(ends)
+        case _:
+            return False
+
+
+# --- a poll ---------------------------------------------------------------------------------------
+
 
 PAGE_ROWS_MAX: Final = 1_000
 """Rows that are requested of a connector at a time."""

@@ -1,25 +1,36 @@
 """The interface of connectors: outside systems whose rows are read page by page.
 
+What a connector is given is here, too: its `Storage`, for what is too large for its cursor, and
+what the operator allows it, `Outside`.
+
 Your own connector must pass `lakesync.testing.connector_contract`, and is found by its entry point;
-see ``docs/guide/connectors.md``. Laws N1-N6: ``docs/spec/connectors.md``.
+see ``docs/guide/connectors.md``.
+
+Laws N1-N6: ``docs/spec/connectors.md``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydantic import BaseModel
 
-    from lakesync.connectors.outside import Outside
     from lakesync.connectors.signatures import Signed
-    from lakesync.connectors.storage import Storage
     from lakesync.errors import LakeSyncError
+    from lakesync.ports import ObjectStore
     from lakesync.result import Result
 
+    Asks = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    """Passes a question on (`lakesync.connectors.remote_source`); None if no answer came in time."""
 
 FEED: Final = "(feed)"
 """The feed of a connector whose source has the changes of all tables in one sequence; first among
@@ -246,3 +257,129 @@ class ConnectorType:
     source's name for a table, its current cursor, and the time in microseconds since 1970; gives
     the current cursor if that is earlier, or empty. Raises `lakesync.errors.ValidationFailed` for a
     table without change times. None if no table of the type has them."""
+
+
+# --- what the operator allows ---------------------------------------------------------------------
+
+
+NO_ANSWER: Final = "the function that reaches databases did not answer in time; try again"
+"""Said of a question that was passed on, for want of an answer."""
+
+
+class Outside(NamedTuple):
+    """The hosts and other means that the operator allows."""
+
+    hosts: tuple[str, ...] = ()
+    """Where HTTP requests may go; see `lakesync.connectors.http`."""
+    aws: Callable[[str], Any] | None = None
+    """Gives the client of an AWS service; an action's client does not retry."""
+    databases: tuple[str, ...] = ()
+    """Which databases' hosts may be reached that are not public; see `lakesync.adapters.network`."""
+    metrics: tuple[str, ...] = ()
+    """Of which namespaces of CloudWatch metrics may be read; ``*`` for all."""
+    asks: Asks | None = None
+    """Asks sources that are databases, where this process cannot reach them; None if it can."""
+
+
+NOTHING_ALLOWED: Final = Outside()
+"""No host, no service."""
+
+
+# --- storage --------------------------------------------------------------------------------------
+
+
+PREFIX: Final = "connectors"
+"""The prefix of all storage in the bucket: a gateway's is below ``connectors/<gateway>/``."""
+
+
+class Brought(NamedTuple):
+    """Some rows that a connector brought to a table of the gateway, and that still exist."""
+
+    row_ids: tuple[str, ...]
+    place: str
+    """Where to go on; empty once there are no more."""
+
+
+class TellsBrought(Protocol):
+    """Tells what a connector brought."""
+
+    def __call__(self, table: str, place: str) -> Brought:
+        """Return some rows of a table of the gateway, from a place on; empty for the first."""
+        ...
+
+
+def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
+    """Return no rows: where there is no gateway."""
+    return Brought((), "")
+
+
+class Storage:
+    """JSON objects of one connector. Writes are whole; reads give the last write.
+
+    Attributes:
+        gateway: the gateway's id.
+        name: the connector's.
+        brought: tells which rows the gateway has from it.
+        is_scratch: it is forgotten after a question about what is not registered.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        gateway: str,
+        name: str,
+        brought: TellsBrought = _nothing_brought,
+    ) -> None:
+        self.gateway = gateway
+        self.name = name
+        self.brought = brought
+        self.is_scratch = False
+        self._objects = objects
+        self._prefix = f"{PREFIX}/{gateway}/{name}/"
+
+    @classmethod
+    def scratch(cls, gateway: str, name: str) -> Storage:
+        """Return one in memory, for a question about what is not registered."""
+        made = cls(MemoryAdapter(), gateway, name)
+        made.is_scratch = True
+        return made
+
+    def read(self, *path: str) -> Any:
+        """Return what was written at a path; None if nothing was."""
+        try:
+            return json.loads(self._objects.get_object(self._key(path)))
+        except NotFound:
+            return None
+
+    def write(self, value: object, *path: str) -> None:
+        """Write a JSON value at a path. Safe to repeat."""
+        body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        self._objects.put_object(self._key(path), body, "application/json")
+
+    def remove(self, *path: str) -> None:
+        """Remove what was written at a path. Safe to repeat."""
+        self._objects.delete_object(self._key(path))
+
+    def names(self, *path: str) -> list[str]:
+        """Return the last parts of all paths below one, in order."""
+        prefix = f"{self._prefix}{'/'.join(path)}/"
+        return [key.rpartition("/")[2] for key in self._objects.list_objects(prefix)]
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """Return all paths at which something is written, in order."""
+        keys = self._objects.list_objects(self._prefix)
+        return [tuple(key.removeprefix(self._prefix).split("/")) for key in keys]
+
+    def clear(self, keeping: str = "") -> None:
+        """Remove everything, except one folder if it is named. Safe to repeat, and to kill."""
+        for key in self._objects.list_objects(self._prefix):
+            if not keeping or not key.startswith(f"{self._prefix}{keeping}/"):
+                self._objects.delete_object(key)
+
+    def _key(self, path: tuple[str, ...]) -> str:
+        return self._prefix + "/".join(path)
+
+
+def digest(*parts: str) -> str:
+    """Return a name for any text: enough hexadecimal digits to avoid collisions."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

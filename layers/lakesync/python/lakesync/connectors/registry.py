@@ -1,33 +1,42 @@
-"""The available connectors: those of this package, and others' by their entry points.
+"""The available types of connectors, and the connectors that are registered of them.
 
-A package adds one by an entry point of the group ``lakesync.connectors`` that names a
+A package adds a type by an entry point of the group ``lakesync.connectors`` that names a
 `ConnectorType`. Only the requested type is imported.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.adapters.entry_points import loaded, names_in
 from lakesync.connectors.port import ConnectorType
+from lakesync.connectors.state import state_from
+from lakesync.core.flows import FLOW, SCHEDULED
 from lakesync.errors import NotFound, ValidationFailed
+from lakesync.result import Err
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pydantic import BaseModel
+
+    from lakesync.connectors.port import Connector, Outside, SourceTable, Storage
+    from lakesync.ports import SecretStore, StoredConnector
 
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
-    "bigquery": "lakesync.connectors.bigquery.types:BIGQUERY",
-    "cloudwatch": "lakesync.connectors.cloudwatch.types:CLOUDWATCH",
-    "dlt": "lakesync.connectors.dlt.types:DLT",
-    "jira": "lakesync.connectors.jira.types:JIRA",
-    "mysql": "lakesync.connectors.sql.types:MYSQL",
-    "postgres": "lakesync.connectors.sql.types:POSTGRES",
-    "salesforce": "lakesync.connectors.salesforce.types:SALESFORCE",
-    "stripe": "lakesync.connectors.stripe.types:STRIPE",
+    "bigquery": "lakesync.connectors.bigquery:BIGQUERY",
+    "cloudwatch": "lakesync.connectors.cloudwatch:CLOUDWATCH",
+    "dlt": "lakesync.connectors.dlt:DLT",
+    "jira": "lakesync.connectors.jira:JIRA",
+    "mysql": "lakesync.connectors.sql.sql_types:MYSQL",
+    "postgres": "lakesync.connectors.sql.sql_types:POSTGRES",
+    "salesforce": "lakesync.connectors.salesforce:SALESFORCE",
+    "stripe": "lakesync.connectors.stripe:STRIPE",
 }
 
 
@@ -126,3 +135,220 @@ def tables_of(kind: ConnectorType, settings: Any) -> Mapping[str, str]:
             field="configuration.tables",
         )
     return tables
+
+
+# --- definitions ----------------------------------------------------------------------------------
+
+
+EVERY_MINUTES_DEFAULT: Final = 15
+EVERY_MINUTES_MAX: Final = 1_440
+"""The longest polling interval: with a longer one, a stopped connector would not be noticed."""
+CONFIGURATION_BYTES_MAX: Final = 16_384
+"""A connector's settings: they lie in one item with how far it is."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_FIELDS: Final = frozenset({"type", "name", "configuration", "everyMinutes", "check"})
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A registered connector, without its secrets."""
+
+    type: str
+    configuration: dict[str, Any] = field(default_factory=dict)
+    every_minutes: int = EVERY_MINUTES_DEFAULT
+    paused: bool = False
+
+    def reads(self) -> tuple[str, dict[str, Any]]:
+        """Return the type and settings of the connector that reads the source, also for a flow.
+
+        The type is empty for a flow from a database; no connector type has an empty name.
+        """
+        if self.type != FLOW:
+            return self.type, self.configuration
+        source = self.configuration["source"]
+        return source.get("connector", ""), source.get("configuration", {})
+
+    def to_json(self) -> bytes:
+        """Write it."""
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def definition_from(body: bytes) -> Definition:
+    """Read what `Definition.to_json` wrote, in any release."""
+    stored: dict[str, Any] = json.loads(body)
+    known = {name: stored[name] for name in Definition.__dataclass_fields__ if name in stored}
+    return Definition(**known)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What somebody asks to register."""
+
+    name: str
+    type: str
+    configuration: Mapping[str, Any]
+    """With its secrets."""
+    every_minutes: int
+    check: bool
+    """Ask the source before anything is registered."""
+
+
+def registration_from(body: object) -> Registration:
+    """Read a request to register a connector.
+
+    Raises:
+        ValidationFailed: it is invalid.
+    """
+    if not isinstance(body, dict) or not body.keys() <= _FIELDS:
+        raise ValidationFailed(
+            'send {"type": "…", "name": "…", "configuration": {…}, "everyMinutes"?: 15, '
+            '"check"?: true}'
+        )
+    settings = body.get("configuration", {})
+    if not isinstance(settings, dict) or len(json.dumps(settings)) > CONFIGURATION_BYTES_MAX:
+        raise ValidationFailed(
+            f"configuration is an object of at most {CONFIGURATION_BYTES_MAX} bytes",
+            field="configuration",
+        )
+    if not isinstance(body.get("type"), str):
+        raise ValidationFailed("type names a type of connector", field="type")
+    every = body.get("everyMinutes", EVERY_MINUTES_DEFAULT)
+    if isinstance(every, int | float) and every < 1 and not isinstance(every, bool):
+        raise ValidationFailed(f"everyMinutes is at least 1: {SCHEDULED}", field="everyMinutes")
+    if type(every) is not int or every > EVERY_MINUTES_MAX:
+        raise ValidationFailed(
+            f"everyMinutes is a whole number, 1 to {EVERY_MINUTES_MAX}", field="everyMinutes"
+        )
+    check = body.get("check", True)
+    if not isinstance(check, bool):
+        raise ValidationFailed("check is true or false", field="check")
+    return Registration(check_name(body.get("name")), body["type"], settings, every, check)
+
+
+def check_name(name: object) -> str:
+    """Return a connector's name if it is valid.
+
+    Raises:
+        ValidationFailed: it is not.
+    """
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ValidationFailed(
+            "a connector's name is 1 to 64 letters, digits, _ or -, and begins with a letter or "
+            "digit",
+            field="name",
+        )
+    return name
+
+
+# --- registered connectors ------------------------------------------------------------------------
+
+
+_SHOWN_OF_CHANGES: Final = ("table", "column", "severity", "change")
+
+
+def secret_name(gateway: str, name: str) -> str:
+    """Return the name of a connector's secret, below the stack's prefix."""
+    return f"{gateway}/{name}"
+
+
+def secrets_in(configuration: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
+    """Return the secrets in settings, several under one name as JSON; null ones are left out."""
+    return {
+        name: json.dumps(value) if isinstance(value, dict) else str(value)
+        for name, value in configuration.items()
+        if name in names and value is not None
+    }
+
+
+def made_connector(
+    secrets: SecretStore,
+    storage: Storage,
+    outside: Outside,
+    gateway: str,
+    name: str,
+    definition: Definition,
+) -> tuple[Connector, dict[str, str]]:
+    """Make a registered connector with its secrets; also gives the tables that it reads."""
+    return made_with(secrets.get(secret_name(gateway, name)), storage, outside, definition)
+
+
+def made_with(
+    hidden: Mapping[str, str], storage: Storage, outside: Outside, definition: Definition
+) -> tuple[Connector, dict[str, str]]:
+    """Make a connector whose secrets are known; also gives the tables that it reads."""
+    name, public = definition.reads()
+    kind = connector_type(name)
+    settings = configured(kind, {**public, **hidden})
+    return kind.make(settings, storage, outside), dict(tables_of(kind, settings))
+
+
+def asked(connector: Connector) -> str:
+    """Check a configuration with its source; returns the source's sentence.
+
+    Raises:
+        ValidationFailed: the fault; an `AdapterFailed` would not be shown over the network.
+    """
+    checked = connector.check()
+    if isinstance(checked, Err):
+        message = checked.error.message
+        raise ValidationFailed(f"the source cannot be read: {message}", field="configuration")
+    return checked.value
+
+
+def discovered(connector: Connector) -> tuple[SourceTable, ...]:
+    """Return the tables of a source.
+
+    Raises:
+        ValidationFailed: the fault, as by `asked`.
+    """
+    answered = connector.discover()
+    if isinstance(answered, Err):
+        message = answered.error.message
+        raise ValidationFailed(f"its tables cannot be read: {message}", field="configuration")
+    return answered.value
+
+
+def _webhook(gateway: str, name: str, definition: Definition) -> dict[str, str]:
+    try:
+        takes = connector_type(definition.type).webhook is not None
+    except NotFound:  # whose package is gone
+        takes = False
+    return {"webhook": f"/connectors/{gateway}/{name}/webhook"} if takes else {}
+
+
+def shown(stored: StoredConnector, now_ms: int, gateway: str = "") -> dict[str, Any]:
+    """Return a connector as administrators see it: without secrets.
+
+    With its gateway's id, also its address for webhooks, if its type takes them.
+    """
+    definition, state = definition_from(stored.definition), state_from(stored.state)
+    summary: dict[str, Any] = {
+        "name": stored.name,
+        "type": definition.type,
+        "hasIngest": True,
+        "isPolling": not definition.paused,
+        "everyMinutes": definition.every_minutes,
+        "polls": state.polls,
+        "rows": state.rows,
+        "deadLetterCount": state.dead_letters,
+        "isReading": stored.leased_until_ms > now_ms,
+    }
+    if state.polled_ms:
+        summary["polledMs"] = state.polled_ms
+        summary["lagS"] = max(now_ms - state.polled_ms, 0) // 1000
+    if state.source:
+        summary["source"] = state.source
+    if state.wait_until_ms > now_ms:
+        summary["waitS"] = (state.wait_until_ms - now_ms) // 1000
+    if state.job_ms and summary["isReading"]:
+        summary["jobMs"] = state.job_ms
+    if state.fault:
+        fault = state.fault
+        summary["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
+        summary["lastError"] |= {"table": fault.table} if fault.table else {}
+    if state.schema_changes:
+        summary["schemaChanges"] = [
+            {"atMs": each["at_ms"]} | {name: each[name] for name in _SHOWN_OF_CHANGES}
+            for each in state.schema_changes
+        ]
+    return summary | (_webhook(gateway, stored.name, definition) if gateway else {})

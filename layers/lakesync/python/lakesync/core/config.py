@@ -1,4 +1,15 @@
-"""The configuration of one gateway: its schemas and its layout, as one versioned document."""
+"""The configuration of one gateway: its schemas, layout, rules and flushes, as one document.
+
+The document is versioned. Besides what was declared, it says which columns of a row are logged with
+each delta, so that sync rules can be applied to the log: those that the current rules read, and
+those that earlier rules read. So an entry has the columns that a filter needs from the time the
+filter was first declared, whatever rules were in force in between.
+Law V7: ``docs/spec/visibility.md``.
+
+A stack has one schedule of flushes, and one threshold from which a push asks for a flush. A gateway
+may wait longer than the schedule, have another threshold, and give a table a budget from which it
+is flushed before the others. Law D19: ``docs/spec/delivery.md``.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +17,25 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.flushing import (
-    BY_SCHEDULE,
-    Flushing,
-    flushing_from_stored,
-    flushing_to_json,
-)
 from lakesync.core.layout import Layout
-from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.merge import as_read
-from lakesync.core.names import first_spellings, folded, name_taken
-from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
-from lakesync.core.schema_json import schema_to_json
-from lakesync.core.stored import (
+from lakesync.core.names import first_spellings, folded, is_table_name, name_taken
+from lakesync.core.rules import (
+    NO_RULES,
+    RULE_COLUMNS_MAX,
+    SyncRules,
+    rules_from_stored,
+    rules_to_json,
+)
+from lakesync.core.schema import schema_to_json
+from lakesync.core.stored_formats import (
     STORED_FIELDS,
     WRITES,
     Unknown,
     check_format,
     schema_from_stored,
 )
-from lakesync.errors import GatewayDeleted
+from lakesync.errors import GatewayDeleted, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,15 +45,134 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 
+# --- how the log is flushed -----------------------------------------------------------------------
+
+
+EVERY_S_MAX: Final = 3_600
+"""How long a gateway may let its log wait: alarms and backpressure by age begin later than that."""
+FLUSH_BYTES_MIN: Final = 16 * 1024
+"""The least threshold or budget: a flush costs some calls, however little there is."""
+FLUSH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The largest threshold or budget: far below the bytes from which pushes are refused."""
+PARQUET: Final = "parquet"
+JSON: Final = "json"
+FORMATS: Final = (PARQUET, JSON)
+"""How objects of batches are written; JSON is larger, and people read it."""
+BUDGETS_MAX: Final = 100
+"""Tables with a budget of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flushing:
+    """What a gateway declares of its flushes."""
+
+    every_s: int = 0
+    """How long commits may wait while they are few; 0: until the schedule's next run."""
+    bytes: int = 0
+    """From how many unflushed bytes on nothing waits; 0: the stack's threshold."""
+    tables: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By table, the unflushed bytes from which it is flushed before the others."""
+    format: str = PARQUET
+    """One of `FORMATS`, of the objects of batches."""
+
+    def waits(self, age_ms: int, unflushed_bytes: int) -> bool:
+        """Return whether a scheduled flush leaves the log as it is for now."""
+        if self.bytes and unflushed_bytes >= self.bytes:
+            return False
+        return age_ms < self.every_s * 1000
+
+
+BY_SCHEDULE: Final = Flushing()
+
+
+def flushing_to_json(flushing: Flushing) -> dict[str, Any]:
+    """Write it as plain JSON values, as it can be declared again."""
+    return {
+        "everyS": flushing.every_s,
+        "bytes": flushing.bytes,
+        "tables": dict(sorted(flushing.tables.items())),
+        "flushFormat": flushing.format,
+    }
+
+
+def flushing_from_stored(body: Mapping[str, Any]) -> Flushing:
+    """Read what `flushing_to_json` wrote, in any release."""
+    tables = MappingProxyType(dict(body.get("tables", {})))
+    form = body.get("flushFormat", PARQUET)
+    return Flushing(body.get("everyS", 0), body.get("bytes", 0), tables, form)
+
+
+# --- which columns are logged ---------------------------------------------------------------------
+
+
+_EVERY_TABLE: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedColumns:
+    """The columns of each table that the log keeps."""
+
+    tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """By table; the empty name stands for every table."""
+    generation: int = 0
+    """How often earlier columns had to be given up. It is part of every client's scope: rows that
+    were read before cannot be decided in the same way, and are read again."""
+    since: Stamp = 0
+    """Entries above this stamp have all of these columns."""
+
+    def __bool__(self) -> bool:
+        """Return whether any column is kept."""
+        return bool(self.tables)
+
+    def of(self, table: str) -> frozenset[str]:
+        """Return the columns of a table."""
+        nothing: frozenset[str] = frozenset()
+        return self.tables.get(table, nothing) | self.tables.get(_EVERY_TABLE, nothing)
+
+    def with_rules(self, rules: SyncRules) -> LoggedColumns:
+        """Return the columns kept under new rules: also the earlier columns, where they fit."""
+        grown = {
+            table: self.of(table) | rules.columns(table)
+            for table in {*self.tables, *_tables(rules)}
+        }
+        if all(len(columns) <= RULE_COLUMNS_MAX for columns in grown.values()):
+            return replace(self, tables=_some(grown))
+        needed = {table: rules.columns(table) for table in _tables(rules)}
+        return LoggedColumns(_some(needed), self.generation + 1, self.since)
+
+
+def logged_to_json(logged: LoggedColumns) -> dict[str, Any]:
+    """Write them as plain JSON values; `logged_from_json` reads them back."""
+    tables = {table: sorted(columns) for table, columns in sorted(logged.tables.items())}
+    return {"tables": tables, "generation": logged.generation, "since": logged.since}
+
+
+def logged_from_json(body: Mapping[str, Any]) -> LoggedColumns:
+    """Read what `logged_to_json` wrote."""
+    tables = {table: frozenset(columns) for table, columns in body["tables"].items()}
+    return LoggedColumns(MappingProxyType(tables), body["generation"], body["since"])
+
+
+def _tables(rules: SyncRules) -> set[str]:
+    return {_EVERY_TABLE} | {table for bucket in rules.buckets for table in bucket.tables}
+
+
+def _some(tables: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+    return MappingProxyType({table: columns for table, columns in tables.items() if columns})
+
+
+# --- the configuration ----------------------------------------------------------------------------
+
+
 CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON. It is one item, and a DynamoDB item holds 400 KB."""
 
 
 class Declared(NamedTuple):
-    """Who declared a table that no schema names; see `lakesync.core.declaring`."""
+    """Who declared a table that no schema names; see `lakesync.core.declared_names`."""
 
     by: str = ""
-    """The user, as `lakesync.core.declaring.user_digest` gives it; empty for a connector's."""
+    """The user, as `lakesync.core.declared_names.user_digest` gives it; empty for a connector's."""
     columns: Mapping[str, int] = MappingProxyType({})
     """By user, how many of its columns."""
 
@@ -64,7 +193,7 @@ class GatewayConfig:
     """The columns of each row that the log keeps for sync rules."""
     tombstone_horizons: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
     """By table, the stamp up to which deletions may be forgotten. A table that never had any
-    forgotten is not in it. See `lakesync.core.forgetting`."""
+    forgotten is not in it. See `lakesync.core.merge`."""
     strict: bool = False
     """Only tables with a schema may be written."""
     tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
@@ -183,7 +312,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
 
 
 def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
-    """Read what `config_to_json` wrote, in any release; see `lakesync.core.stored`.
+    """Read what `config_to_json` wrote, in any release; see `lakesync.core.stored_formats`.
 
     Raises:
         UpgradeRequired: only a later release can read it.
@@ -226,3 +355,61 @@ def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
     if "rules" not in body or rules_to_json(rules) == body["rules"]:
         return Unknown(fields=fields, schemas=schemas)
     return Unknown(fields=fields, schemas=schemas, rules=body["rules"], read_rules=rules)
+
+
+# --- a declaration of flushes as received ---------------------------------------------------------
+
+
+_FIELDS: Final = ("everyS", "bytes", "tables", "flushFormat")
+
+
+def read_flushing(body: object, config: GatewayConfig) -> Flushing:
+    """Read a declaration as received; what it leaves out is as the stack has it.
+
+    Raises:
+        ValidationFailed: it is malformed; `field` names where.
+        NameTaken: it spells a table differently.
+    """
+    if not isinstance(body, dict):
+        raise ValidationFailed('must be a JSON object: {"everyS": 900, "bytes": 4000000}')
+    for name in body:
+        if name not in _FIELDS:
+            raise ValidationFailed(
+                f"there is no field {str(name)[:64]}; there are {', '.join(_FIELDS)}",
+                field=str(name)[:64],
+            )
+    budgets = body.get("tables", {})
+    if not isinstance(budgets, dict) or len(budgets) > BUDGETS_MAX:
+        raise ValidationFailed(
+            f'tables must be an object of at most {BUDGETS_MAX} budgets: {{"todos": 100000}}',
+            field="tables",
+        )
+    for table in budgets:
+        if not is_table_name(table):
+            raise ValidationFailed(f"tables: {table[:64]!r} is no table's name", field="tables")
+        config.check_table(table)
+    form = body.get("flushFormat", PARQUET)
+    if form not in FORMATS:
+        raise ValidationFailed(f"flushFormat must be {' or '.join(FORMATS)}", field="flushFormat")
+    read = {table: _whole(value, f"tables.{table}", FLUSH_BYTES_MIN, FLUSH_BYTES_MAX)
+            for table, value in budgets.items()}  # fmt: skip
+    return Flushing(
+        _whole(body.get("everyS", 0), "everyS", 0, EVERY_S_MAX),
+        _or_none(body.get("bytes", 0)),
+        MappingProxyType(read),
+        form,
+    )
+
+
+def _or_none(value: object) -> int:
+    return 0 if value == 0 and value is not False else _whole(
+        value, "bytes", FLUSH_BYTES_MIN, FLUSH_BYTES_MAX
+    )  # fmt: skip
+
+
+def _whole(value: object, name: str, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValidationFailed(
+            f"{name} must be a whole number from {least:,} to {most:,}", field=name
+        )
+    return value

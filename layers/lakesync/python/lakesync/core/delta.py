@@ -1,19 +1,24 @@
-"""A delta: one client's change to some columns of one row, at one stamp.
+"""A delta: one client's change to some columns of one row, at one stamp, and its identity.
 
 A delta is immutable and complete. It is stored, sent and flushed exactly as its client made it, so
-that its identity (`lakesync.core.identity`) stays valid. The *meaning* of the change is defined in
-`lakesync.core.merge`.
+that its identity stays valid. The *meaning* of the change is defined in `lakesync.core.merge`.
+
+The same logical change always has the same identity: SHA-256, in hex, of the RFC 8785 form of
+``{clientId, columns, hlc, rowId, table}``, where columns are ``{column, value}`` objects in their
+order and the stamp is a decimal string. Some client ids are the gateway's own: nobody else can
+write as it, or be taken for it.
 Laws I1-I4: ``docs/spec/identity.md``.
 """
 
 from __future__ import annotations
 
+import hashlib
 from enum import IntEnum
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.identity import delta_id_of, filled_id, id_template
 from lakesync.core.names import check_identifier, check_table_name
 from lakesync.core.values import canonical, parse, utf8_bytes
 from lakesync.errors import DeltaTooLarge, ValidationFailed
@@ -23,6 +28,63 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.values import CanonicalJson
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+DELTA_ID_CHARS: Final = 64
+"""Length of an identity in hex."""
+
+
+def delta_id_of(
+    client_id: str,
+    columns: Iterable[tuple[str, CanonicalJson]],
+    hlc: Stamp,
+    row_id: str,
+    table: str,
+) -> str:
+    """Return the identity of a change."""
+    members = b",".join([_column_prefix(name) + value + b"}" for name, value in columns])
+    text = b'{"clientId":%b,"columns":[%b],"hlc":"%d","rowId":%b,"table":%b}' % (
+        _quoted(client_id),
+        members,
+        hlc,
+        encode_basestring(row_id).encode(),
+        _quoted(table),
+    )
+    return hashlib.sha256(text).hexdigest()
+
+
+def id_template(client_id: str, names: Iterable[str], table: str) -> bytes:
+    """Return the constant part of the identities of a client's changes to some columns.
+
+    ``template % (*values, stamp, quoted row id)`` is the text that `delta_id_of` hashes; see
+    `filled_id`.
+    """
+    members = b",".join([_column_prefix(name) + b"%b}" for name in names])
+    client = _quoted(client_id).replace(b"%", b"%%")
+    return b'{"clientId":%b,"columns":[%b],"hlc":"%%d","rowId":%%b,"table":%b}' % (
+        client,
+        members,
+        _quoted(table),
+    )
+
+
+def filled_id(template: bytes, values: Iterable[CanonicalJson], hlc: Stamp, row_id: str) -> str:
+    """Get the identity of a change from its template: equal to `delta_id_of`, in half the time."""
+    text = template % (*values, hlc, encode_basestring(row_id).encode())
+    return hashlib.sha256(text).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _quoted(text: str) -> bytes:
+    return encode_basestring(text).encode()
+
+
+@lru_cache(maxsize=4096)
+def _column_prefix(name: str) -> bytes:
+    return b'{"column":%b,"value":' % encode_basestring(name).encode()
+
 
 CLIENT_ID_BYTES_MAX: Final = 128
 """Length of a client id; every column's register contains one."""
@@ -69,7 +131,7 @@ class Delta(NamedTuple):
     columns: Columns
     """Column names with the canonical bytes of their values, in the client's order."""
     delta_id: str
-    """SHA-256 in hex; see `lakesync.core.identity`."""
+    """SHA-256 in hex; see `lakesync.core.delta`."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -214,3 +276,29 @@ def _check_names(names: tuple[str, ...]) -> None:
 def sorted_ids(deltas: Iterable[Delta]) -> list[str]:
     """Return the ids of deltas in a stable order, for comparing sets of changes."""
     return sorted(delta.delta_id for delta in deltas)
+
+
+# --- client ids of the gateway's own --------------------------------------------------------------
+
+
+CONNECTOR_CLIENTS: Final = "connector:"
+"""How the client ids of connectors and polled flows begin; the name follows."""
+
+CONNECTORS_USER: Final = "|connectors"
+"""The user to whom connectors' clients belong. No token is of it."""
+
+
+def check_own_client_id(client_id: str) -> str:
+    """Return the client id if an app or a user may have it.
+
+    Raises:
+        ValidationFailed: it is no client id, or one under which the gateway or a connector writes.
+    """
+    check_client_id(client_id)
+    if client_id == GATEWAY_CLIENT or client_id.startswith(CONNECTOR_CLIENTS):
+        raise ValidationFailed(
+            f"{client_id[:80]!r} is no client id of an app: {GATEWAY_CLIENT} is the gateway's own, "
+            f"and what begins with {CONNECTOR_CLIENTS} its connectors'; choose another",
+            field="clientId",
+        )
+    return client_id

@@ -29,7 +29,7 @@ LANES_MAX: Final = 64
 """
 SHARDS_MAX: Final = 40
 """Shards of a gateway: the heads of 40 cost two read units, and are listed in one. With long names
-the limit may be lower: `lakesync.log.head_room.with_table_placed`."""
+the limit may be lower: `lakesync.log.lanes.with_table_placed`."""
 _SHARD = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 RESERVED_SHARDS: Final = frozenset({"config", "destinations", "head"})
 """Names that end keys of a gateway's own items. IAM policies and stream filters match such endings,

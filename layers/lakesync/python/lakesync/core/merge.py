@@ -14,19 +14,36 @@ Theory: each register is a last-writer-wins element and the row a product of the
 least upper bound of a semilattice: associative, commutative, idempotent (Shapiro et al., "A
 comprehensive study of Convergent and Commutative Replicated Data Types", INRIA 2011, § 3.2).
 Laws M1-M7 and M10: ``docs/spec/merge.md``.
+
+Forgotten tombstones
+    A tombstone is the only evidence that an old delta lost. After it is forgotten, its table's
+    horizon decides instead: a stamp that every writer knows before the table's first tombstone is
+    forgotten. A table of which no tombstone was ever forgotten has no horizon:
+
+        a delta at or below the horizon that is older than everything its row holds is not merged
+
+    Why this is enough: a forgotten tombstone is at or below the horizon. Any later write to its row
+    id is above the horizon, or not below what the row holds by then. So every such write is above
+    the tombstone, and everything that the tombstone covered stays covered.
+    Laws R5-R6: ``docs/spec/retention.md``.
+
+A row state as deltas again
+    They are the fewest that merge to it, whatever deltas it was made of. None is larger than a
+    pushed delta may be, so any reader that enforces that limit accepts them. A row that was
+    accepted in several deltas is sent in several. Laws M8-M9: ``docs/spec/merge.md``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from lakesync.core.delta import Op
+from lakesync.core.delta import COLUMNS_MAX, DELTA_BYTES_MAX, GATEWAY_CLIENT, Op, known_delta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import Columns, Delta
     from lakesync.core.values import CanonicalJson
 
 Register: TypeAlias = "tuple[Stamp, str, CanonicalJson]"
@@ -125,3 +142,96 @@ def _normal(alive: Stamp, deleted: Stamp, columns: Mapping[str, Register]) -> Ro
     if deleted:
         columns = {name: register for name, register in columns.items() if register[0] > deleted}
     return RowState(alive if alive > deleted else 0, deleted, columns)
+
+
+# --- forgotten tombstones -------------------------------------------------------------------------
+
+
+def is_tombstone(state: RowState) -> bool:
+    """Return whether nothing of a row is left but its deletion."""
+    return bool(state.deleted) and not state.alive and not state.columns
+
+
+def newer_than(state: RowState, horizon: Stamp) -> RowState:
+    """Return the part of a row above the horizon of tombstones; ``state`` itself, if all is."""
+    alive, deleted, columns = state
+    kept = {name: register for name, register in columns.items() if register[0] > horizon}
+    if len(kept) == len(columns) and not 0 < alive <= horizon:
+        return state
+    return RowState(alive if alive > horizon else 0, deleted, kept)
+
+
+def may_undo_a_deletion(delta: Delta, before: RowState, horizon: Stamp) -> bool:
+    """Get whether a delta is too old to merge, because a forgotten tombstone may have covered it.
+
+    Args:
+        delta: the delta, which would change the row.
+        before: its row; empty if there is none.
+        horizon: the horizon of its table's tombstones.
+    """
+    if delta.hlc > horizon:
+        return False
+    stamps = [hlc for hlc, _, _ in before.columns.values()]
+    stamps += [at for at in (before.alive, before.deleted) if at]
+    return not stamps or delta.hlc < min(stamps)
+
+
+# --- a row state as deltas again ------------------------------------------------------------------
+
+
+def deltas_of(
+    table: str, row_id: str, state: RowState, *, nobody: str = GATEWAY_CLIENT
+) -> list[Delta]:
+    """Return deltas that merge to a row state, in stamp order; none for a row that never existed.
+
+    Each write that won is in a delta with its own stamp and client. The ids are valid for these
+    deltas, and differ from those of the deltas that the row was made of.
+
+    Args:
+        table: the row's table.
+        row_id: its id.
+        state: the row.
+        nobody: the client id to use where the state has none.
+    """
+    writes: dict[tuple[Stamp, str], list[tuple[str, CanonicalJson]]] = {}
+    for name in sorted(state.columns):
+        hlc, client_id, value = state.columns[name]
+        writes.setdefault((hlc, client_id), []).append((name, value))
+    inserter = min((client for hlc, client in writes if hlc == state.alive), default=None)
+    if state.alive and inserter is None:
+        inserter = nobody
+        writes[state.alive, nobody] = []
+    made: list[Delta] = []
+    if state.deleted:
+        made.append(known_delta(Op.DELETE, table, row_id, nobody, state.deleted, ()))
+    for (hlc, client_id), columns in sorted(writes.items()):
+        op = Op.INSERT if (hlc, client_id) == (state.alive, inserter) else Op.UPDATE
+        made += written(op, table, row_id, client_id, hlc, columns)
+    return made
+
+
+def written(
+    op: Op,
+    table: str,
+    row_id: str,
+    client_id: str,
+    hlc: Stamp,
+    columns: Iterable[tuple[str, CanonicalJson]],
+) -> Iterator[Delta]:
+    """Yield one client's writes at one stamp: a delta, and updates for what does not fit."""
+    for carried in _cut(columns):
+        yield known_delta(op, table, row_id, client_id, hlc, carried)
+        op = Op.UPDATE
+
+
+def _cut(columns: Iterable[tuple[str, CanonicalJson]]) -> Iterator[Columns]:
+    """Split columns into groups that fit one delta each; at least one group, which may be empty."""
+    carried: list[tuple[str, CanonicalJson]] = []
+    size = 0
+    for name, value in columns:
+        size += len(value)
+        if carried and (size > DELTA_BYTES_MAX or len(carried) >= COLUMNS_MAX):
+            yield tuple(carried)
+            carried, size = [], len(value)
+        carried.append((name, value))
+    yield tuple(carried)

@@ -1,21 +1,36 @@
-"""The messages between clients and the gateway, independent of any encoding."""
+"""The messages between clients and the gateway, independent of any encoding.
+
+They are pushes of deltas, pulls of pages, and actions: requests of a client for work in an outside
+system, and their outcomes.
+
+A pull may ask for a snapshot, whose tables are read in the order that its token says. A client
+begins one by ``begin``, or by ``begin:todos,notes`` to have these tables first. The token of each
+page (its words) repeats the order, and names the next table. So the order stays the same until the
+snapshot ends, whatever the app asks for meanwhile, and the words show what was read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import CLIENT_ID_BYTES_MAX, check_client_id
+from lakesync.core.names import check_table_name, folded
+from lakesync.core.values import canonical
+from lakesync.errors import ActionInvalid, InvalidInput, LakeSyncError, Retry, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.rules import SyncRules
-    from lakesync.errors import LakeSyncError
+
+# --- pushes and pulls -----------------------------------------------------------------------------
 
 
 PAGE_BYTES_MAX: Final = 2_000_000
@@ -126,7 +141,7 @@ class Pull:
     client knows none."""
     snapshot: str = ""
     """`SNAPSHOT` to begin with the rows as they are, optionally with some tables first
-    (`lakesync.core.snapshot_order`); or `PullPage.snapshot` to continue. Either way ``since`` is
+    (`lakesync.core.messages`); or `PullPage.snapshot` to continue. Either way ``since`` is
     ignored."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """The claims of the client's token, by which sync rules decide what it sees."""
@@ -214,7 +229,7 @@ class PullPage:
     log follows after the last one. The cursor of such a page only carries the gateway's time."""
     scope: str = ""
     """The rules and claims that decide what the client holds after this page; see
-    `lakesync.core.scope`."""
+    `lakesync.core.visibility`."""
     resync: Resync | None = None
     """Tables that are read again, beginning with this page; None if no re-sync begins here."""
     schema_version: int = 0
@@ -240,3 +255,225 @@ class PullPage:
     def follows(self, cursor: Stamp) -> bool:
         """Return whether a broadcast continues exactly at its reader's cursor."""
         return self.previous is not None and self.previous <= cursor < self.first
+
+
+# --- the order of a snapshot ----------------------------------------------------------------------
+
+
+FIRST_TABLES_MAX: Final = 32
+"""Tables that one client may have first; the words of each page name them."""
+ALL_TABLES: Final = "all"
+"""The field of the words of a snapshot that reads all tables."""
+WORDS_FIELDS: Final = 5
+"""Fields of a page's words that say what was read; only the gateway reads those that follow."""
+Place: TypeAlias = "tuple[int, str]"
+
+
+def checked_first(tables: Iterable[str], field: str = "first_tables") -> tuple[str, ...]:
+    """Return the tables to read first, without repeats, in their order.
+
+    Raises:
+        ValidationFailed: one is no table's name, or they are too many.
+    """
+    given = [tables] if isinstance(tables, str) else list(tables)
+    first = tuple({folded(check_table_name(name, field)): name for name in given}.values())
+    if len(first) > FIRST_TABLES_MAX:
+        raise ValidationFailed(
+            f"{len(first)} tables cannot all come first: name {FIRST_TABLES_MAX} at the most",
+            field=field,
+        )
+    return first
+
+
+def begin_words(first: tuple[str, ...]) -> str:
+    """Return the words that ask for all rows as they are, with some tables first."""
+    return f"{SNAPSHOT}:{','.join(first)}" if first else SNAPSHOT
+
+
+def begins(words: str) -> bool:
+    """Return whether words begin a snapshot."""
+    return words.partition(":")[0] == SNAPSHOT
+
+
+def first_of(words: str) -> tuple[str, ...]:
+    """Return the tables that are read first, from `begin_words` or the same with ``all`` for begin.
+
+    Raises:
+        ValidationFailed: they are no tables' names, or too many.
+    """
+    names = words.partition(":")[2]
+    return checked_first(names.split(","), "snapshot") if names else ()
+
+
+def has_any_of(first: tuple[str, ...], tables: Iterable[str]) -> bool:
+    """Return whether any of the first tables is among some tables, in any spelling."""
+    return not {*map(folded, first)}.isdisjoint(map(folded, tables))
+
+
+def reads_all_tables(words: str) -> bool:
+    """Return whether a page's words belong to a snapshot of all tables, not only of some."""
+    fields = words.split("|", 2)
+    return len(fields) > 1 and fields[1].partition(":")[0] == ALL_TABLES
+
+
+def place_by(first: tuple[str, ...]) -> Callable[[str], Place]:
+    """Return the sort key of tables: those to be read first, then the others by name."""
+    places = {folded(name): place for place, name in enumerate(first)}
+    return lambda table: (places.get(folded(table), len(places)), table)
+
+
+def tables_read(words: str, known: Iterable[str]) -> frozenset[str]:
+    """Return the tables, of those known and those to be read first, that are read to the end.
+
+    Words of an unknown form, which another release may write, show no table as read.
+
+    Args:
+        words: the last page's words, which say where the snapshot continues.
+        known: other tables.
+    """
+    fields = words.split("|", 5)
+    if len(fields) < WORDS_FIELDS:
+        return frozenset()
+    _, reads, _, _, table = fields[:WORDS_FIELDS]
+    if reads.partition(":")[0] != ALL_TABLES:
+        return frozenset(known)
+    try:
+        first = first_of(reads)
+    except ValidationFailed:
+        return frozenset()
+    place_of = place_by(first)
+    tables = {folded(name): name for name in (*first, *known)}.values()
+    return frozenset(name for name in tables if not table or place_of(name) < place_of(table))
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+ACTIONS_MAX: Final = 25
+"""Actions in one request. They run one after another, and API Gateway waits at most 30 s."""
+ACTION_ID_BYTES_MAX: Final = 128
+"""Length of an action's id, and of its idempotency key."""
+PARAMS_BYTES_MAX: Final = 65_536
+"""Parameters of one action, as JSON. EventBridge and SQS accept 256 KB, fields beside them
+included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action that a client requests. Made by `checked_action`, and valid."""
+
+    action_id: str
+    client_id: str
+    hlc: Stamp
+    connector: str
+    """The registered name of the action handler that runs it; the field has existing clients' word.
+    """
+    action_type: str
+    params: Mapping[str, Any]
+    idempotency_key: str = ""
+    """Actions of one client with the same key are one action; empty for no key."""
+
+    def digest(self) -> str:
+        """Return a digest of the request: one id may not be used for two different requests."""
+        asked = {"connector": self.connector, "type": self.action_type, "params": self.params}
+        return hashlib.sha256(canonical(asked)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRefused:
+    """A malformed action. It is refused alone; its neighbours are run."""
+
+    action_id: str
+    error: LakeSyncError
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPush:
+    """A client's actions, in the order in which they are run."""
+
+    client_id: str
+    actions: tuple[Action | ActionRefused, ...]
+    epoch: str = ""
+    """The epoch of the gateway that they are meant for; empty if the client knows none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOutcome:
+    """The outcome of one action: ``data`` if it was done, else ``code`` and its sentence."""
+
+    action_id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    server_hlc: Stamp = 0
+    code: str = ""
+    message: str = ""
+    retryable: bool = False
+    """The same action may be sent again unchanged: nothing was done, or the outcome is known later.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the action was done."""
+        return not self.code
+
+
+@dataclass(frozen=True, slots=True)
+class ActionAnswers:
+    """The outcomes of a client's actions, one for each."""
+
+    results: tuple[ActionOutcome, ...]
+    server_hlc: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDescription:
+    """An action that a caller may run."""
+
+    action_type: str
+    description: str
+    params_schema: Mapping[str, Any]
+
+
+def refusal(action_id: str, error: LakeSyncError) -> ActionOutcome:
+    """Return the outcome for an error, without what the error says of the systems behind it."""
+    retryable = error.retry is Retry.LATER
+    message = error.public_message or error.message
+    return ActionOutcome(action_id, code=error.code, message=message, retryable=retryable)
+
+
+def checked_action(fields: Action) -> Action:
+    """Return an action if it is valid.
+
+    Raises:
+        ActionInvalid: a name, an id or the parameters are malformed or too large.
+    """
+    try:
+        check_client_id(fields.client_id)
+    except InvalidInput as error:
+        raise ActionInvalid(error.message, field="clientId") from None
+    _text(fields.action_id, "actionId", ACTION_ID_BYTES_MAX)
+    _text(fields.connector, "connector", CLIENT_ID_BYTES_MAX)
+    _text(fields.action_type, "actionType", CLIENT_ID_BYTES_MAX)
+    if fields.idempotency_key:
+        _text(fields.idempotency_key, "idempotencyKey", ACTION_ID_BYTES_MAX)
+    if not isinstance(fields.params, dict):
+        raise ActionInvalid("params must be a JSON object", field="params")
+    try:
+        size = len(canonical(fields.params))
+    except InvalidInput as error:
+        raise ActionInvalid(f"params: {error.message}", field="params") from None
+    if size > PARAMS_BYTES_MAX:
+        raise ActionInvalid(
+            f"params take {size} bytes, and {PARAMS_BYTES_MAX} are allowed: store what is large "
+            "elsewhere, and send where it is",
+            field="params",
+        )
+    return fields
+
+
+def _text(value: object, name: str, bytes_max: int) -> None:
+    try:
+        size = len(value.encode()) if isinstance(value, str) else 0
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= bytes_max:
+        raise ActionInvalid(f"{name} must be text of 1 to {bytes_max} bytes", field=name)

@@ -1,17 +1,23 @@
 """Table schemas: which columns a table has, of which types, and what else is declared for it.
 
 A table needs no schema to sync. With one, each delta's columns and types are checked, and the
-lake's columns are typed. How a schema may change: `lakesync.core.evolution`.
-Laws S1, S2, S4: ``docs/spec/schema.md``.
+lake's columns are typed. Laws S1, S2, S4: ``docs/spec/schema.md``.
+
+- A schema may say by what the table's rows are partitioned and sorted in the lake. A partition is
+  written as a column's name, or as a transform of a column: ``month(created_at)``,
+  ``bucket(16,customer)``, ``truncate(4,code)``. The transforms are Iceberg's.
+- A schema only grows, so that no row, client or table is left behind. Law S3, with the table of
+  what may change.
+- As JSON it is read strictly as administrators write it, and as claims and clients hold it.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.column_types import fits, precision_scale
+from lakesync.core.column_types import fits, precision_scale, widens
 from lakesync.core.delta import COLUMNS_MAX
 from lakesync.core.names import (
     check_identifier,
@@ -20,15 +26,118 @@ from lakesync.core.names import (
     folded,
     name_taken,
 )
-from lakesync.core.partitioning import partition_field
 from lakesync.core.values import NULL
-from lakesync.errors import SchemaMismatch, ValidationFailed
+from lakesync.errors import Conflict, SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping
 
     from lakesync.core.delta import Delta
-    from lakesync.core.partitioning import PartitionField
+
+# --- partitions and order in the lake -------------------------------------------------------------
+
+
+PARTITION_WIDTH_MAX: Final = 1_000
+"""Buckets of a table, or characters or numbers that `truncate` groups. Each partition of a batch is
+a file of its own."""
+_WRITTEN: Final = re.compile(r"(?:([a-z]+)\((?:([0-9]{1,5}),)?)?([A-Za-z_][A-Za-z0-9_]{0,63})\)?")
+_TIMES: Final = frozenset({"date", "timestamp"})
+_KEYS: Final = frozenset({"string", "integer", "decimal"})
+_TYPES: Final = {
+    "": _TIMES | _KEYS | {"number", "boolean"},
+    "year": _TIMES,
+    "month": _TIMES,
+    "day": _TIMES,
+    "hour": frozenset({"timestamp"}),
+    "bucket": _TIMES | _KEYS,
+    "truncate": _KEYS,
+}
+"""By transform: the types of columns that it accepts. Other types give no useful partitions, or are
+not supported yet."""
+_WITH_WIDTH: Final = frozenset({"bucket", "truncate"})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One column that a table is partitioned by."""
+
+    column: str
+    transform: str = ""
+    """One of Iceberg's transforms; empty: by day for timestamps, by value for all else."""
+    width: int = 0
+    """The number of buckets, or the length of the prefix; 0 for other transforms."""
+
+    def __str__(self) -> str:
+        """Return the field in the form that schemas use."""
+        if not self.transform:
+            return self.column
+        return f"{self.transform}({f'{self.width},' if self.width else ''}{self.column})"
+
+    def transform_of(self, kind: str) -> str:
+        """Return Iceberg's transform for a column of a type; ``identity`` if there is none."""
+        return self.transform or ("day" if kind == "timestamp" else "identity")
+
+
+def partition_field(text: str) -> PartitionField:
+    """Read a field in the form that schemas use.
+
+    Raises:
+        SchemaMismatch: it is neither a column's name nor a known transform of one.
+    """
+    match = _WRITTEN.fullmatch(text)
+    name, width, column = match.groups() if match else (None, None, "")
+    is_call = text.endswith(")")
+    if match is None or is_call != (name is not None) or (name or "") not in _TYPES:
+        raise SchemaMismatch(
+            f"partition {text[:80]!r} is neither a column nor one of year, month, day and hour"
+            " (column), bucket and truncate (number, column)",
+            field="partition",
+        )
+    if (width is not None) != (name in _WITH_WIDTH) or not _is_width(width):
+        raise SchemaMismatch(
+            f"partition {text[:80]!r}: bucket and truncate take a number of 1 to"
+            f" {PARTITION_WIDTH_MAX:,}, as in bucket(16,{column}); the others take none",
+            field="partition",
+        )
+    return PartitionField(column, name or "", int(width or 0))
+
+
+def check_partition_type(field: PartitionField, kind: str) -> None:
+    """Refuse to partition by a column of an unsuitable type.
+
+    Raises:
+        SchemaMismatch: the type is unsuitable.
+    """
+    if _plain(kind) in _TYPES[field.transform]:
+        return
+    named = sorted(name for name, kinds in _TYPES.items() if name and _plain(kind) in kinds)
+    instead = f"of it there are {', '.join(named)}" if named else "use another column"
+    raise SchemaMismatch(
+        f"column {field.column} is {kind}, by which no table is partitioned as {field}; {instead}",
+        field="partition",
+    )
+
+
+def check_sort_type(column: str, kind: str) -> None:
+    """Refuse to sort by a column whose values have no order, or whose type is not yet decided.
+
+    Raises:
+        SchemaMismatch: the type is one of these.
+    """
+    if _plain(kind) not in _TYPES[""]:
+        raise SchemaMismatch(
+            f"column {column} is {kind}, by which no table is sorted; use another column",
+            field="sort",
+        )
+
+
+def _is_width(width: str | None) -> bool:
+    return width is None or 1 <= int(width) <= PARTITION_WIDTH_MAX
+
+
+def _plain(kind: str) -> str:
+    return "decimal" if precision_scale(kind) is not None else kind
+
 
 SOURCE_TABLE_CHARACTERS_MAX: Final = 256
 """Length of the name of a table in another system, with its qualifiers there."""
@@ -88,7 +197,7 @@ class TableSchema:
     append: bool = False
     """Rows are events: written once, never merged, at a fraction of the cost."""
     partition: tuple[str, ...] = ()
-    """What the Iceberg table is partitioned by; see `lakesync.core.partitioning`."""
+    """What the Iceberg table is partitioned by; see `lakesync.core.schema`."""
     keep_tombstones: bool = False
     """Deletions are never forgotten, so deltas of any age are merged: for tables into which history
     is loaded; see ``docs/adr/0008-loading-old-data.md``."""
@@ -183,3 +292,259 @@ def shown_to_clients(
         schema, columns=columns, soft_delete=False, external_id_column=None, source_table=None,
         partition=(), sort=(), keep_tombstones=False,
     ) if columns else None  # fmt: skip
+
+
+# --- a schema in its gateway's spellings ----------------------------------------------------------
+
+
+def spelled_as(schema: TableSchema, table: str, columns: Iterable[str]) -> TableSchema:
+    """Return a schema with the spellings in use of its table and columns, wherever it names them.
+
+    Args:
+        schema: as an administrator wrote it.
+        table: the table's spelling in use.
+        columns: columns in use; others stay as they are.
+    """
+    spelled = first_spellings(columns)
+
+    def in_use(name: str) -> str:
+        return spelled.get(folded(name), name)
+
+    external = schema.external_id_column
+    return replace(
+        schema,
+        table=table,
+        columns=tuple(replace(column, name=in_use(column.name)) for column in schema.columns),
+        primary_key=tuple(map(in_use, schema.primary_key)),
+        partition=tuple(
+            str(replace(field, column=in_use(field.column))) for field in schema.partition_fields
+        ),
+        sort=tuple(map(in_use, schema.sort)),
+        external_id_column=None if external is None else in_use(external),
+    )
+
+
+def respelled(wanted: TableSchema, saved: TableSchema) -> dict[str, str]:
+    """Return the names of a schema that were saved in another spelling, with that spelling."""
+    pairs = zip(wanted.columns, saved.columns, strict=False)
+    names = [(wanted.table, saved.table), *((one.name, other.name) for one, other in pairs)]
+    return {one: other for one, other in names if one != other and folded(one) == folded(other)}
+
+
+# --- how a schema may change ----------------------------------------------------------------------
+
+
+def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
+    """Return the schema in force after ``wanted`` is registered; the same one, if unchanged.
+
+    Raises:
+        SchemaMismatch: a column cannot partition a table, or sort it.
+        NameTaken: a column is declared under another spelling.
+        Conflict: the change would break existing rows or clients; the message says how to reach the
+            goal instead.
+    """
+    if current is not None and replace(wanted, version=current.version) == current:
+        return current
+    _check_layout(wanted)
+    if current is None:
+        return replace(wanted, version=1)
+    _check_table(current, wanted)
+    declared = {column.name: column for column in wanted.columns}
+    spellings = first_spellings(declared)
+    for column in current.columns:
+        spelled = spellings.get(folded(column.name), column.name)
+        if spelled != column.name:
+            raise name_taken(spelled, column.name, "column")
+        _check_kept(column, declared.pop(column.name, None))
+    for column in declared.values():
+        if not column.nullable:
+            raise Conflict(
+                f"the new column {column.name} must be nullable: rows exist without it; register "
+                "it with nullable true",
+                field=column.name,
+            )
+    return replace(wanted, version=current.version + 1)
+
+
+def _check_layout(schema: TableSchema) -> None:
+    """Refuse columns that a table cannot be partitioned or sorted by."""
+    types = {column.name: column.type for column in schema.columns}
+    for field in schema.partition_fields:
+        check_partition_type(field, types[field.column])
+    for name in schema.sort:
+        check_sort_type(name, types[name])
+
+
+def _check_table(current: TableSchema, wanted: TableSchema) -> None:
+    """Refuse a change of what is declared for the table as a whole.
+
+    ``softDelete``, ``sourceTable``, ``keepTombstones``, ``partition`` and ``sort`` only affect
+    later work, and may change freely.
+    """
+    if wanted.append != current.append:
+        raise Conflict("append cannot change; make a new table and copy the rows", field="append")
+    if wanted.delete_wins != current.delete_wins:
+        raise Conflict(
+            "deleteWins cannot change: rows would appear and disappear without being changed; "
+            "make a new table and copy the rows",
+            field="deleteWins",
+        )
+    if wanted.primary_key != current.primary_key:
+        raise Conflict(
+            "primaryKey cannot change: other systems hold rows under it; make a new table and copy "
+            "the rows",
+            field="primaryKey",
+        )
+    if current.external_id_column not in {None, wanted.external_id_column}:
+        raise Conflict(
+            f"externalIdColumn cannot change: other systems know the rows by "
+            f"{current.external_id_column}; make a new table and copy the rows",
+            field="externalIdColumn",
+        )
+
+
+def _check_kept(current: Column, wanted: Column | None) -> None:
+    if wanted is None:
+        raise Conflict(
+            f"column {current.name} cannot be removed; stop writing it instead", field=current.name
+        )
+    if current.nullable and not wanted.nullable:
+        raise Conflict(
+            f"column {current.name} cannot become non-null: rows hold null already; add a new "
+            "column",
+            field=current.name,
+        )
+    if not widens(current.type, wanted.type):
+        raise Conflict(
+            f"column {current.name} cannot change from {current.type} to {wanted.type}; add a new "
+            "column",
+            field=current.name,
+        )
+
+
+# --- as JSON --------------------------------------------------------------------------------------
+
+
+def schema_from_json(body: object) -> TableSchema:
+    """Read a schema as ``POST /admin/schema`` accepts it; strict, and the error names the path.
+
+    Raises:
+        ValidationFailed: a field is missing, unknown or of another shape.
+        SchemaMismatch: as `TableSchema`.
+    """
+    fields = _object(body, "body", {"table", "columns"}, _OPTIONAL_FIELDS)
+    columns = fields["columns"]
+    if not isinstance(columns, list):
+        raise ValidationFailed("columns must be a list", field="columns")
+    return TableSchema(
+        table=_typed(fields, "table", str, ""),
+        columns=tuple(_column(item, f"columns[{index}]") for index, item in enumerate(columns)),
+        version=_typed(fields, "version", int, 1),
+        primary_key=_names(fields, "primaryKey"),
+        soft_delete=_typed(fields, "softDelete", bool, default=False),
+        external_id_column=_typed(fields, "externalIdColumn", str, None),
+        source_table=_typed(fields, "sourceTable", str, None),
+        append=_typed(fields, "append", bool, default=False),
+        partition=tuple(one.replace(" ", "") for one in _names(fields, "partition")),
+        keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
+        delete_wins=_typed(fields, "deleteWins", bool, default=False),
+        sort=_names(fields, "sort"),
+    )
+
+
+def schema_to_json(schema: TableSchema) -> dict[str, object]:
+    """Write a schema as `schema_from_json` reads it, its version included."""
+    optional: dict[str, object] = {
+        "primaryKey": list(schema.primary_key),
+        "softDelete": schema.soft_delete,
+        "externalIdColumn": schema.external_id_column,
+        "sourceTable": schema.source_table,
+        "append": schema.append,
+        "partition": list(schema.partition),
+        "keepTombstones": schema.keep_tombstones,
+        "deleteWins": schema.delete_wins,
+        "sort": list(schema.sort),
+    }
+    head = {
+        "table": schema.table,
+        "version": schema.version,
+        "columns": [*map(_column_to_json, schema.columns)],
+    }
+    return head | {name: value for name, value in optional.items() if value}
+
+
+def schemas_to_json(schemas: Schemas) -> dict[str, object]:
+    """Write schemas as ``GET /admin/schema`` returns them."""
+    fields = {"schemaVersion": schemas.version, "tables": [*map(schema_to_json, schemas.tables)]}
+    return fields | ({"strict": True} if schemas.strict else {})
+
+
+def schemas_from_json(body: object) -> Schemas:
+    """Read what `schemas_to_json` wrote.
+
+    Raises:
+        ValidationFailed: it is something else.
+    """
+    fields = _object(body, "body", {"schemaVersion", "tables"}, frozenset({"strict"}))
+    tables = fields["tables"]
+    if not isinstance(tables, list):
+        raise ValidationFailed("tables must be a list", field="tables")
+    strict = _typed(fields, "strict", bool, default=False)
+    return Schemas(
+        _typed(fields, "schemaVersion", int), tuple(map(schema_from_json, tables)), strict
+    )
+
+
+_OPTIONAL_FIELDS: Final = frozenset(
+    {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
+     "partition", "keepTombstones", "deleteWins", "sort"}
+)  # fmt: skip
+_OPTIONAL_OF_COLUMN: Final = frozenset({"nullable", "references", "description"})
+
+
+def _column_to_json(column: Column) -> dict[str, object]:
+    fields = {"name": column.name, "type": column.type, "nullable": column.nullable}
+    return fields | ({"description": column.description} if column.description else {})
+
+
+def _column(item: object, path: str) -> Column:
+    # Relations between tables, which existing clients declare, are accepted and not used.
+    fields = _object(item, path, {"name", "type"}, _OPTIONAL_OF_COLUMN)
+    return Column(
+        _typed(fields, "name", str, ""),
+        _typed(fields, "type", str, "").replace(" ", ""),
+        _typed(fields, "nullable", bool, default=True),
+        _typed(fields, "description", str, ""),
+    )
+
+
+def _object(
+    body: object, path: str, required: set[str], optional: frozenset[str]
+) -> dict[str, object]:
+    if not isinstance(body, dict):
+        raise ValidationFailed(f"{path} must be an object", field=path)
+    missing = sorted(required - body.keys())
+    if missing:
+        raise ValidationFailed(f"{path} lacks {', '.join(missing)}", field=missing[0])
+    unknown = sorted(str(name)[:40] for name in body.keys() - required - optional)
+    if unknown:
+        raise ValidationFailed(f"{path} has unknown fields: {', '.join(unknown)}", field=unknown[0])
+    return body
+
+
+_KINDS: Final = {str: "text", int: "an integer", bool: "true or false"}
+
+
+def _typed(fields: Mapping[str, object], name: str, kind: type, default: object = None) -> Any:
+    value = fields.get(name, default)
+    # A bool is an int to Python; `type` distinguishes them.
+    if value is not default and type(value) is not kind:
+        raise ValidationFailed(f"{name} must be {_KINDS[kind]}", field=name)
+    return value
+
+
+def _names(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
+    value = fields.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValidationFailed(f"{name} must be a list of column names", field=name)
+    return tuple(value)

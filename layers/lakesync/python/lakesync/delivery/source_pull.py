@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.database import Position
 from lakesync.core.clock import stamp
-from lakesync.core.messages import PullPage, Resync
-from lakesync.core.scope import NOTHING
-from lakesync.core.snapshot_order import begins
-from lakesync.delivery.source_page import SourcePage
+from lakesync.core.messages import PullPage, Resync, begins
+from lakesync.core.visibility import NOTHING
 from lakesync.delivery.source_places import (
     TABLES_MAX,
     TablePlace,
@@ -31,14 +29,16 @@ from lakesync.errors import (
     SourceUnavailable,
     ValidationFailed,
 )
-from lakesync.gateway.budget import Budget
+from lakesync.gateway.paging import Budget
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.result import Err
+from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
     from lakesync.core.messages import Pull
     from lakesync.delivery.source_places import TableKey
@@ -260,3 +260,41 @@ class _Reading:
                 row_id = row
             has_more = page.has_more
         return place._replace(row_id=None)
+
+
+# --- a page ---------------------------------------------------------------------------------------
+
+
+class SourcePage:
+    """Deltas up to a count and a size; the first always fits, whatever its size.
+
+    Args:
+        deltas_max: how many, except that rows are never cut.
+        bytes_max: the most bytes that they may take in stored form.
+    """
+
+    def __init__(self, deltas_max: int, bytes_max: int) -> None:
+        self._deltas_max = deltas_max
+        self._bytes_max = bytes_max
+        self._size = 0
+        self.runs: list[bytes] = []
+        self.count = 0
+        self.is_cut = False
+        """Whether something is left for the next page."""
+
+    @property
+    def room(self) -> int:
+        """Return how many more deltas are wanted."""
+        return max(0, self._deltas_max - self.count)
+
+    def add(self, deltas: Sequence[Delta]) -> bool:
+        """Add deltas that belong together; False, and the page is cut, if they do not fit."""
+        run = encode_records(deltas)
+        too_large = self._size + len(run) > self._bytes_max
+        if self.count and (too_large or not self.room):
+            self.is_cut = True
+            return False
+        self.runs.append(run)
+        self.count += len(deltas)
+        self._size += len(run)
+        return True

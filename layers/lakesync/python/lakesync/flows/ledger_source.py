@@ -5,27 +5,29 @@ So changes arrive in the order of commits, whatever their writers' stamps, and a
 twice has the same or newer rows. If the history was forgotten, rows are read again, and deletions
 are found from the rows that the flow delivered. For a row that was deleted and inserted again, a
 deletion is returned first: otherwise it would keep the former values of columns that the insert
-does not name. Law Y5: ``docs/spec/flows.md``.
+does not name.
+
+Law Y5: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import ORDINAL_END, Position, SideBySide
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Stretch
 from lakesync.core.delta import Op
-from lakesync.core.plural import plural
+from lakesync.core.wording import plural
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
-from lakesync.flows.ledger_place import ANEW, CHECK, HISTORY, RESTORED, ROWS, Place, place_from
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lakesync.adapters.database import DatabaseAdapter
-    from lakesync.connectors.storage import TellsBrought
+    from lakesync.connectors.port import TellsBrought
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.result import Result
@@ -246,3 +248,47 @@ def _as_rows(
         if place.again == ANEW or (place.again and state.deleted)
     }  # fmt: skip
     return {row_id: (state, place.commit) for row_id, state in states.items()}, deleted
+
+
+# --- the cursor -----------------------------------------------------------------------------------
+
+
+ROWS: Final = "rows"
+CHECK: Final = "check"
+HISTORY: Final = "history"
+RESTORED: Final = "restored"
+ANEW: Final = 2
+"""Value of `Place.again`: the delivered version of any row may have been newer than this one.
+Earlier releases treat it as true."""
+
+
+class Place(NamedTuple):
+    """A position in a table; as JSON it is the cursor."""
+
+    step: str
+    """`ROWS`, then `CHECK` (delivered rows that no longer exist are deleted), then `HISTORY`.
+    `RESTORED`: the source was restored to before its last read commit, and is waited for until it
+    has a later one."""
+    commit: Stamp
+    """For rows, the commit as of which they are read; for the history, the last commit read."""
+    at: Any = ""
+    """For `ROWS` the last id, for `CHECK` a place among the delivered rows, else the ordinal."""
+    again: int = False
+    """Whether rows were delivered before these were read; or `ANEW`."""
+
+    def text(self) -> str:
+        """Return the cursor."""
+        return json.dumps(self, separators=(",", ":"))
+
+
+def place_from(cursor: str) -> Place:
+    """Parse a cursor of `Place.text`."""
+    return Place(*json.loads(cursor))
+
+
+def begun_at(cursor: str, commit: Stamp) -> str:
+    """Return the cursor behind a commit; the current one if it is earlier, or reads rows."""
+    place = place_from(cursor)
+    if place.step != HISTORY or place.commit <= commit:
+        return cursor
+    return Place(HISTORY, commit, ORDINAL_END).text()

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.port import FEED
-from lakesync.connectors.storage import Brought
+from lakesync.connectors.port import FEED, Brought
 from lakesync.core.flows import DatabaseSource
 from lakesync.core.merge import as_read, view
 from lakesync.core.values import canonical
 from lakesync.core.visibility import rule_columns
 from lakesync.errors import LakeSyncError
-from lakesync.flows.plain_source import PlainSource
+from lakesync.flows.snapshot_source import PlainSource
 from lakesync.result import Ok
 from lakesync.wire.row_state import decode_row_state
 

@@ -6,7 +6,8 @@ Rules of this module
     2. A look-up is cached for `REMEMBERED_MS_MAX` at most, whatever the clock does. A client is
        never refused as another user's from the cache alone.
     3. A user or client that cannot be looked up is refused.
-    4. What is noted of a client is read with its user, and is not written again if it is the same.
+    4. What is noted of a client is read with its user, and is not written again if it is the same,
+       or if the last contact is too recent to be worth a write.
 
 Laws U1-U4 and U7: ``docs/spec/access.md``.
 """
@@ -16,19 +17,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.client_ids import CONNECTORS_USER, check_own_client_id
-from lakesync.core.delta import check_client_id
+from lakesync.core.delta import CONNECTORS_USER, check_client_id, check_own_client_id
 from lakesync.core.values import utf8_bytes
 from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
-from lakesync.gateway.seen import is_worth_noting
-from lakesync.log.ages import Ages
+from lakesync.log.read import Ages
 from lakesync.ports import GATEWAY_KIND, KnownClient, Revocation, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.ages import Moment
+    from lakesync.log.read import Moment
     from lakesync.ports import AccessStore, WallClock
 
 KINDS: Final = ("user", "client")
@@ -135,7 +134,7 @@ class Access:
     ) -> None:
         """Note the progress of a client that was admitted, unless that is noted already.
 
-        It costs a write unit, and is done when it is worth one (`lakesync.gateway.seen`).
+        It costs a write unit, and is done when it is worth one (`lakesync.gateway.access`).
         """
         remembered = self._clients.get((gateway, client_id))
         if remembered is None:
@@ -235,3 +234,27 @@ def _check(kind: str, name: str) -> None:
         check_user(name)
     else:
         check_client_id(name)
+
+
+# --- when a contact is worth a write --------------------------------------------------------------
+
+
+NOTED_MS_MIN: Final = 900_000
+"""The shortest time between two notes of a client that keeps reading: four write units an hour."""
+REFUSALS_NOTED_MS_MIN: Final = 60_000
+"""The same if the number of its quarantined edits changed."""
+
+
+def is_worth_noting(last: Seen | None, seen: Seen) -> bool:
+    """Return whether to note the state of a client.
+
+    Args:
+        last: the noted state.
+        seen: the present state.
+    """
+    if last is None:
+        return True
+    passed_ms = seen.at_ms - last.at_ms
+    if last.quarantined != seen.quarantined:
+        return passed_ms >= REFUSALS_NOTED_MS_MIN
+    return last.cursor != seen.cursor and passed_ms >= NOTED_MS_MIN

@@ -1,34 +1,49 @@
-"""Administration of one gateway: its schemas, its layout, its metrics."""
+"""Administration of one gateway: its schemas, its layout, its metrics.
+
+A name exists from the first push that writes it, in the spelling of that push. A schema has
+precedence over a name that clients have only declared: it takes the name over while no commit holds
+a row of the table. Afterwards the spelling is in rows, logs and lakes, and the schema adopts it.
+Whether a commit does is looked up while the configuration is changed (`lakesync.log.declare`):
+after the heads were read, so a commit that follows undoes the change. Laws S3, S5 and S7:
+``docs/spec/schema.md``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from lakesync.core.flushing_json import read_flushing
-from lakesync.core.layout import DEFAULT_SHARD, check_shard
+from lakesync.core.clock import stamp_ms
+from lakesync.core.config import read_flushing
+from lakesync.core.declared_names import TABLES_MAX, has_room_for_a_table, without_table
+from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, check_shard, lane_shard
+from lakesync.core.rules import rules_to_json
 from lakesync.core.rules_json import read_rules
-from lakesync.core.schema import Schemas, shown_to_clients
+from lakesync.core.schema import Schemas, evolve, schema_from_json, shown_to_clients, spelled_as
 from lakesync.core.visibility import Viewer
-from lakesync.errors import NotFound
-from lakesync.gateway.declared_tables import DeclaredTables
-from lakesync.gateway.metrics import metrics, table_metrics
+from lakesync.errors import Conflict, NotFound, RulesRefused, TooManyTables
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
-from lakesync.log.head_room import with_table_placed
+from lakesync.log.lanes import with_table_placed
+from lakesync.log.limits import unflushed_bytes
+from lakesync.log.read import ReadBarrier, Waiting, read_all, waiting_tables
+from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from lakesync.core.config import GatewayConfig
-    from lakesync.core.flushing import Flushing
+    from lakesync.core.clock import Stamp
+    from lakesync.core.config import Flushing, GatewayConfig
     from lakesync.core.layout import Layout
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
-    from lakesync.core.token_claims import Claims
+    from lakesync.core.visibility import Claims
     from lakesync.errors import Fault
     from lakesync.gateway.rules_dry_run import TableTrial
     from lakesync.ports import Buffer, Chance, WallClock
+
+# --- the service ----------------------------------------------------------------------------------
 
 
 class AdminService:
@@ -229,3 +244,235 @@ def _with_rules(config: GatewayConfig, body: object) -> GatewayConfig:
     if rules == config.rules:
         return config
     return replace(config, rules=rules, logged=config.logged.with_rules(rules))
+
+
+# --- schemas, and the removal of tables -----------------------------------------------------------
+
+
+class DeclaredTables:
+    """Registers schemas and removes tables, of any gateway."""
+
+    def __init__(self, buffer: Buffer, declare: Declare) -> None:
+        self._buffer = buffer
+        self._declare = declare
+
+    def register(self, gateway: str, body: object) -> TableSchema:
+        """Register a table's schema, or evolve its present one; see `AdminService`."""
+        wanted = schema_from_json(body)
+
+        def is_used(table: str) -> bool:
+            return has_commits(self._buffer, gateway, table)
+
+        config = self._declare(gateway, lambda config: _with_schema(config, wanted, is_used))
+        return config.schemas[config.spelling_of(wanted.table)]
+
+    def remove(self, gateway: str, table: str) -> None:
+        """Remove a table of which nothing is left; see `AdminService`."""
+
+        def left(table: str) -> str:
+            return what_is_left(self._buffer, gateway, table)
+
+        self._declare(gateway, lambda config: _without(config, table, left))
+
+    def check_removable(self, gateway: str, table: str) -> None:
+        """Refuse what `remove` would."""
+        config = self._buffer.config(gateway)
+        config.check_not_deleted()
+        _without(config, table, lambda table: what_is_left(self._buffer, gateway, table))
+
+
+def _with_schema(
+    config: GatewayConfig, wanted: TableSchema, is_used: Callable[[str], bool]
+) -> GatewayConfig:
+    table = config.spelling_of(wanted.table)
+    before = config.schemas.get(table)
+    if before is not None:
+        config.check_table(wanted.table)  # an administrator chose the other spelling
+    elif table in config.tables:
+        config, wanted = _taken_over(config, table, wanted, is_used)
+    elif wanted.append and is_used(table):
+        raise _has_rows(table, "append")
+    schema = evolve(before, wanted)
+    if schema is before:
+        return config
+    if not config.knows(schema.table) and not has_room_for_a_table(config):
+        raise TooManyTables(f"a gateway may have {TABLES_MAX} tables; use more gateways")
+    schemas = MappingProxyType({**config.schemas, schema.table: schema})
+    _check_rules_fit(config.rules, schemas)
+    declared = {name: each for name, each in config.declared.items() if name != schema.table}
+    return replace(config, schemas=schemas, declared=MappingProxyType(declared))
+
+
+def _taken_over(
+    config: GatewayConfig, table: str, wanted: TableSchema, is_used: Callable[[str], bool]
+) -> tuple[GatewayConfig, TableSchema]:
+    """Give a schema the names of a table that pushes declared, or give it the spellings in use."""
+    adopted = spelled_as(wanted, table, config.tables[table])
+    if adopted == wanted and not wanted.delete_wins and not wanted.append:
+        return config, wanted
+    if not is_used(table):
+        return without_table(config, table), wanted
+    if wanted.append:
+        raise _has_rows(table, "append")
+    if wanted.delete_wins:
+        raise Conflict(
+            f"the table {table} has been written to, and deleteWins would change its rows with no "
+            "change of theirs; declare a new table so, and copy the rows",
+            field="deleteWins",
+        )
+    return config, adopted
+
+
+def _has_rows(table: str, field: str) -> Conflict:
+    return Conflict(f"the table {table} has rows; give events a table of their own", field=field)
+
+
+def _without(config: GatewayConfig, table: str, left: Callable[[str], str]) -> GatewayConfig:
+    if not config.knows(table):
+        raise NotFound(f"there is no table {table}", field="table")
+    if table in config.schemas:
+        raise Conflict(f"the table {table} has a schema, and a schema stays", field="table")
+    if table in config.rules.tables():
+        raise Conflict(f"the sync rules name the table {table}; change them first", field="table")
+    rest = left(table)
+    if rest:
+        raise Conflict(f"of the table {table} there are {rest}", field="table")
+    return without_table(config, table)
+
+
+def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:
+    """Refuse schemas that the rules in force were not written for."""
+    try:
+        read_rules(rules_to_json(rules), schemas, strict=False)
+    except RulesRefused as exc:
+        fault = exc.faults[0]
+        raise Conflict(
+            f"the sync rules in force would not fit: {fault.path}: {fault.message}; change the "
+            "rules first",
+            field=fault.path,
+        ) from exc
+
+
+# --- what is left of a table ----------------------------------------------------------------------
+
+
+_LOG_DELTAS_MAX: Final = 10_000
+"""Deltas of the log that one read gives."""
+
+
+def has_commits(buffer: Buffer, gateway: str, table: str) -> bool:
+    """Return whether a commit ever held a row of the table.
+
+    Cost: a read unit if the table has rows; else the flushed tables and the unflushed log are read.
+    """
+    if buffer.scan_rows(gateway, table, "", 1).rows:
+        return True
+    # In this order: a commit that is flushed meanwhile is in one of them at least.
+    watermark = buffer.flush_state(gateway).watermark
+    return _is_logged(buffer, gateway, table, watermark) or table in buffer.flushed_tables(gateway)
+
+
+def what_is_left(buffer: Buffer, gateway: str, table: str) -> str:
+    """Return what is left of a table's data in the buffer, in words; empty if that is nothing.
+
+    Cost: as `has_commits`; the log that was flushed is not read.
+    """
+    if buffer.scan_rows(gateway, table, "", 1).rows:
+        return "rows, or deletions of rows that clients may not have read"
+    watermark = buffer.flush_state(gateway).watermark
+    if _is_logged(buffer, gateway, table, watermark):
+        return "changes that wait to be flushed"
+    last = buffer.flushed_tables(gateway).get(table, 0)
+    if last > ReadBarrier(buffer).raise_heads(gateway).trimmed:
+        return "changes in the log, until retention trims it"
+    return ""
+
+
+def _is_logged(buffer: Buffer, gateway: str, table: str, since: Stamp) -> bool:
+    """Return whether the log behind a stamp has an entry of the table."""
+    log = ReadBarrier(buffer).raise_heads(gateway, since)
+    span = (max(since, log.trimmed), log.top)
+    return any(table in entry.tables for entry in read_all(buffer, log, span, _LOG_DELTAS_MAX))
+
+
+# --- metrics, and what of them a client may know --------------------------------------------------
+
+
+ROWS_COUNTED_MAX: Final = 10_000
+"""Rows that are counted of one table; about a megabyte of small ones."""
+TABLES_COUNTED_MAX: Final = 50
+"""Tables whose rows are counted for one answer; of the others it says what waits."""
+WAITING_DELTAS_MAX: Final = 200_000
+"""Deltas that are read of what waits; some seconds."""
+
+
+def table_metrics(buffer: Buffer, gateway: str) -> dict[str, dict[str, object]]:
+    """Return by table the bytes and deltas that wait to be flushed, and the rows that are known.
+
+    For administrators only: no number here heeds rules. Deleted rows whose deletion is still
+    remembered are rows that are known. Cost: what waits is read, and rows up to the bounds; a
+    number that reached one is marked as the least that there are.
+    """
+    log = ReadBarrier(buffer).raise_heads(gateway)
+    waiting, is_all = waiting_tables(buffer, log, WAITING_DELTAS_MAX)
+    names = sorted({*log.config.schemas, *log.config.tables, *waiting})
+    shown: dict[str, dict[str, object]] = {}
+    for number, table in enumerate(names):
+        one = waiting.get(table, Waiting())
+        rows: dict[str, object] = {}
+        if not log.config.appends(table) and number < TABLES_COUNTED_MAX:
+            count, is_counted = _rows(buffer, gateway, table)
+            rows = {"rows": count} if is_counted else {"rows": count, "moreRows": True}
+        more = {} if is_all else {"moreUnflushed": True}
+        shown[table] = {"unflushedBytes": one.bytes, "unflushedDeltas": one.deltas, **more, **rows}
+    return shown
+
+
+def _rows(buffer: Buffer, gateway: str, table: str) -> tuple[int, bool]:
+    """Return how many rows of a table there are, and whether that is all of them."""
+    count, place = 0, ""
+    while count < ROWS_COUNTED_MAX:
+        part = buffer.scan_rows(gateway, table, place, ROWS_COUNTED_MAX - count)
+        count, place = count + len(part.rows), part.place
+        if not place:
+            return count, True
+    return count, False
+
+
+def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) -> dict[str, object]:
+    """Return how much is unflushed, since when, and how far the log is, in total and by shard.
+
+    A client (``claims``) from which rules keep anything is only told what its pulls tell it: the
+    tables that the rules can show it, and how far the log is. Every other number also counts what
+    is hidden from it. From the bytes of the log, less those of its own pushes, it could read the
+    size of each hidden commit, and rounding would not help: its pushes would find where a number
+    steps.
+    """
+    config = buffer.config(gateway)
+    viewer = Viewer(config.rules, claims or {})
+    every = buffer.heads(gateway)
+    head = str(max((head.commit for head in every.values()), default=0))
+    if claims is not None and not viewer.sees_everything:
+        tables = sorted(table for table in config.schemas if viewer.may_see(table))
+        return {"gateway": gateway, "tables": tables, "headHlc": head}
+    state = buffer.flush_state(gateway)
+    oldest = [head.oldest_unflushed for head in every.values() if head.oldest_unflushed]
+    age_ms = now_ms - stamp_ms(min(oldest)) if oldest else 0
+    return {
+        "gateway": gateway,
+        "configVersion": config.version,
+        "tables": sorted(config.schemas),
+        "headHlc": head,
+        "flushedHlc": str(state.watermark),
+        "unflushedBytes": sum(unflushed_bytes(head) for head in every.values()),
+        "unflushedAgeMs": max(age_ms, 0),
+        "lanes": len((every.get(MAIN_LANE) or NO_HEAD).lanes.open()),
+        "shards": {
+            shard: {
+                "headHlc": str(max(head.commit for head in of_shard)),
+                "unflushedBytes": sum(map(unflushed_bytes, of_shard)),
+            }
+            for shard in sorted(config.layout.shards())
+            if (of_shard := [h for lane, h in every.items() if lane_shard(lane) == shard])
+        },
+    }

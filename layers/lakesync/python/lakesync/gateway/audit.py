@@ -16,9 +16,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.instants import utc_text
+from lakesync.core.wording import utc_text
 from lakesync.ports import AuditOutcome, AuditRecord
-from lakesync.ports.audit import id_of_time
+from lakesync.ports.access import id_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable

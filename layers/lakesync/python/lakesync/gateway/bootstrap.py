@@ -6,34 +6,44 @@ changed reads the tables for which the decision changed; this is a re-sync (law 
 ``docs/spec/visibility.md``). In both cases the log follows from a stamp below which every row that
 was read is complete (`lakesync.checkpoint.replay_from` explains why). The `ResumeToken` is the only
 state.
+
+A `RowSource` reads one table's current rows in pages, from the buffer or from a checkpoint. The
+result is the rows that one client may see, as deltas that merge to them.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lakesync.checkpoint.replay_from import has_events, replay_from, tables_with_rows
-from lakesync.core.messages import PullPage, Resync
-from lakesync.core.scope import NOTHING, OTHERS, digest_of, scope_of
-from lakesync.core.snapshot_order import has_any_of, place_by
-from lakesync.errors import CursorExpired
-from lakesync.gateway.bootstrap_tables import AllTables, ChangedTables
-from lakesync.gateway.records import NO_RECORDS
-from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
-from lakesync.gateway.row_source import BufferRows, CheckpointRows, check_decides, decides
-from lakesync.log.final_log import read_all
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
+from lakesync.core.messages import Progress, PullPage, Resync, has_any_of, place_by
+from lakesync.core.visibility import NOTHING, OTHERS, UNKNOWN, Scope, digest_of, scope_of
+from lakesync.errors import Contention, CursorExpired, ValidationFailed
+from lakesync.gateway.paging import Reads, ResumeToken, resume_token_of
+from lakesync.gateway.rule_filter import NO_RECORDS, Records
+from lakesync.log.read import read_all
+from lakesync.wire.records import decode_records, encode_records, row_runs
+from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.messages import Pull
-    from lakesync.gateway.budget import Budget
-    from lakesync.gateway.row_source import RowSource
+    from lakesync.gateway.paging import Budget
     from lakesync.gateway.rule_filter import RuleFilter
-    from lakesync.log.final_log import FinalLog
-    from lakesync.ports import Buffer, WallClock
+    from lakesync.log.read import FinalLog
+    from lakesync.ports import Buffer, RowSlice, WallClock
+
+# --- pages ----------------------------------------------------------------------------------------
+
 
 _LOG_DELTAS_MAX: Final = 10_000
 _BEGIN_ANEW: Final = (
@@ -205,3 +215,308 @@ def _page(
         scope=tables.scope_text(),
         resync=tables.begun(log.config.tombstone_horizons),
     )
+
+
+# --- the order of tables --------------------------------------------------------------------------
+
+
+class AllTables:
+    """The tables of a snapshot: those wanted first, then the others by name."""
+
+    def __init__(self, names: Iterable[str], scope: Scope, first: tuple[str, ...] = ()) -> None:
+        self._place_of = place_by(first)
+        self._names = sorted(names, key=self._place_of)
+        self._scope = scope
+
+    def begin_next(self) -> str:
+        """Return none: the first table is the one where it began."""
+        return ""
+
+    def following(self, table: str) -> str:
+        """Return the table behind the given one; empty behind the last."""
+        at = self._place_of(table)
+        return next((name for name in self._names if self._place_of(name) > at), "")
+
+    def before(self, table: str) -> list[str]:
+        """Return the tables that are read before the given one; all of them if it is empty."""
+        at = self._names.index(table) if table in self._names else len(self._names)
+        return self._names[:at]
+
+    def scope_text(self) -> str:
+        """Return the scope of the rows that were read."""
+        return self._scope.text()
+
+    def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
+        """Return none: all of them begin with the first page."""
+        del horizons
+        return None
+
+
+class ChangedTables:
+    """The tables for which a client's scope differs from the scope in force.
+
+    The client hands back the scope of what it holds. In the scope of each page, finished tables
+    have their new digest, and a table in progress has a digest that equals none. So the scope
+    contains the whole progress, and a second change in the meantime leads only to the tables that
+    it concerns.
+
+    A unit is a table that either scope names, or all others together.
+
+    Args:
+        before: the scope of what the client holds.
+        now: the scope in force.
+        known: tables that have a schema or were flushed.
+        omitted: gives the columns of a unit that the scope in force leaves out.
+    """
+
+    def __init__(
+        self,
+        before: Scope,
+        now: Scope,
+        known: set[str],
+        omitted: Callable[[str], Collection[str]] = lambda _: (),
+    ) -> None:
+        self._progress = before
+        self._omitted = omitted
+        self.now = now
+        self.known = known
+        self.named = {*before.tables, *now.tables}
+        self._begun: list[str] = []
+
+    @property
+    def are_listed(self) -> bool:
+        """Return whether both scopes were short enough to list digests by table."""
+        return self._progress.is_listed and self.now.is_listed
+
+    def units(self) -> list[str]:
+        """Return the unfinished units, in order."""
+        return self.now.changed(self._progress)
+
+    def is_under_way(self, table: str) -> bool:
+        """Return whether a table is being read."""
+        return bool(table) and self._progress.of(self._unit(table)) == UNKNOWN
+
+    def begin_next(self) -> str:
+        """Begin the next unit that has a table to read; give its table, empty if all are done."""
+        for unit in self.units():
+            self._begun.append(unit)
+            # Tables named by either scope get entries of their own, before the digest of `OTHERS`
+            # changes.
+            named = {table: self._progress.of(table) for table in self.named}
+            self._progress = Scope(self._progress.others, named).marked(unit, UNKNOWN)
+            if self.now.of(unit) != NOTHING:
+                table = unit or self._other_behind("")
+                if table:
+                    return table
+            self._finish(unit)
+        return ""
+
+    def following(self, table: str) -> str:
+        """Return the table behind the given one, in its unit; empty behind the last."""
+        unit = self._unit(table)
+        behind = self._other_behind(table) if unit == OTHERS else ""
+        if not behind:
+            self._finish(unit)
+        return behind
+
+    def scope_text(self) -> str:
+        """Return the scope of the rows that were read."""
+        return (self._progress if self.units() else self.now).text()
+
+    def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
+        """Return the announcement of the units that began with this page; None if none did."""
+        if not self._begun:
+            return None
+        tables = tuple(unit for unit in self._begun if unit != OTHERS)
+        named = tuple(sorted(self.named)) if OTHERS in self._begun else None
+        # A client may hold its own writes to a row whose deletion it could not see. Tables that it
+        # does not see are not named: nothing of them is sent.
+        omitted = {unit: tuple(sorted(self._omitted(unit))) for unit in self._begun}
+        resync = Resync(
+            tables, named, omitted={unit: names for unit, names in omitted.items() if names}
+        )
+        of_tables = {
+            table: horizon
+            for table, horizon in horizons.items()
+            if resync.concerns(table) and self.now.of(table) != NOTHING
+        }
+        return replace(resync, tombstone_horizons=of_tables)
+
+    def _unit(self, table: str) -> str:
+        return table if table in self.named else OTHERS
+
+    def _other_behind(self, table: str) -> str:
+        others = sorted(self.known - self.named)
+        return next((name for name in others if name > table), "")
+
+    def _finish(self, unit: str) -> None:
+        self._progress = self._progress.marked(unit, self.now.of(unit))
+
+
+# --- the rows of one table ------------------------------------------------------------------------
+
+
+_IN_CHECKPOINT: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+
+
+class Rows(NamedTuple):
+    """Some rows of a table."""
+
+    records: Records
+    position: str
+    """The position of the next rows; empty at the end."""
+    newest: Stamp = 0
+    """The latest commit that wrote one of the rows; 0 if unknown."""
+
+
+class RowSource(Protocol):
+    """A source of rows."""
+
+    def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
+        """Return whole rows of a table from a position (empty: from the first); at least one.
+
+        Raises:
+            ValidationFailed: there is no such position.
+        """
+        ...
+
+
+class BufferRows:
+    """Reads rows as they are in the buffer, for one request.
+
+    A commit of many items becomes visible item by item, so a row may be read as it was before a
+    commit. The client then gets the change, or the row's removal, from the log. But log entries
+    that are older than the rules may lack the columns that decide this. So a row that such an entry
+    wrote is returned only once the written version is visible.
+    """
+
+    def __init__(self, buffer: Buffer, log: FinalLog, rule_filter: RuleFilter) -> None:
+        self._buffer = buffer
+        self._log = log
+        self._rule_filter = rule_filter
+
+    def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
+        """Return rows; see `RowSource.read`.
+
+        Cost: for a minute after rules first use a column, the log of the minute before that is read
+        too.
+
+        Raises:
+            Contention: a row is becoming visible; try again in a moment.
+        """
+        if position[:1] not in {"", *"0123456789abcdef"}:
+            raise ValidationFailed("the buffer has no such position", field="snapshot")
+        rows_max = deltas_max
+        while True:
+            piece = self._buffer.scan_rows(self._log.gateway, table, position, rows_max)
+            self._check_written(table, piece)
+            runs: list[bytes] = []
+            deltas = size = 0
+            for number, (row_id, stored) in enumerate(piece.rows):
+                row = self._rule_filter.row(table, row_id, decode_row_state(stored.state))
+                run = encode_records(row) if row else b""
+                size += len(run)
+                if deltas and size > bytes_max:
+                    rows_max = number  # read fewer: only the end of a slice is a position
+                    break
+                deltas += len(row)
+                runs.append(run)
+            else:
+                newest = max((row.commit for _, row in piece.rows), default=0)
+                records = Records((b"".join(runs),), deltas) if deltas else NO_RECORDS
+                return Rows(records, piece.place, newest)
+
+    def _check_written(self, table: str, piece: RowSlice) -> None:
+        log, undecided_until = self._log, self._log.config.logged.since
+        every_row = self._rule_filter.viewer.sees_rows_of(table)
+        if every_row or log.top > undecided_until + stamp(VISIBLE_MS_MAX):
+            return
+        written: dict[str, Stamp] = {}
+        after = max(undecided_until - stamp(VISIBLE_MS_MAX), log.trimmed)
+        for entry in read_all(self._buffer, log, (after, undecided_until), _LOG_DELTAS_MAX):
+            for delta in decode_records(entry.records) if table in entry.tables else ():
+                if delta.table == table:
+                    written[delta.row_id] = max(entry.stamp, written.get(delta.row_id, 0))
+        if any(row.commit < written.get(row_id, 0) for row_id, row in piece.rows):
+            raise Contention("a row is becoming visible; try again in a moment")
+
+
+class CheckpointRows:
+    """Reads rows from a checkpoint, for one request. A fully visible part is not decoded.
+
+    A position is the number of a part in its table, and how many of the part's deltas were read.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, manifest: Manifest, rule_filter: RuleFilter
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._manifest = manifest
+        self._rule_filter = rule_filter
+        self.bytes_read = 0
+
+    def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
+        """Return rows; see `RowSource.read`.
+
+        Raises:
+            CursorExpired: the checkpoint is no longer kept.
+        """
+        match = _IN_CHECKPOINT.fullmatch(position or "0:0")
+        chunks = self._manifest.tables.get(table)
+        number, read = (int(match[1]), int(match[2])) if match else (0, 0)
+        place = chunks.place(number) if match and chunks else None
+        if chunks is None or place is None or read >= place.part.deltas:
+            raise ValidationFailed("the checkpoint has no such part", field="snapshot")
+        run = self._checkpoints.part(self._manifest.gateway, self._manifest.id, place)
+        self.bytes_read += len(run)
+        following = f"{number + 1}:0" if number + 1 < chunks.parts else ""
+        fits = not read and place.part.deltas <= deltas_max and len(run) <= bytes_max
+        if fits and self._rule_filter.sees_everything:
+            return Rows(Records((run,), place.part.deltas), following)
+        runs: list[bytes] = []
+        deltas = size = at = 0
+        columns = self._rule_filter.columns(table)
+        for row in row_runs(run, columns, delete_wins=self._rule_filter.delete_wins(table)):
+            if at >= read:
+                visible = self._rule_filter.row_run(table, row)
+                size += visible.size_bytes
+                if deltas and (deltas >= deltas_max or size > bytes_max):
+                    return Rows(Records(tuple(runs), deltas), f"{number}:{at}")
+                runs += visible.runs
+                deltas += visible.deltas
+            at += row.deltas
+        return Rows(Records(tuple(runs), deltas), following)
+
+    def progress(self, before: Iterable[str], table: str, position: str) -> Progress:
+        """Return the progress: all rows of some tables, and those of this one up to a position.
+
+        Cost: a loop over the parts in the manifest, which is in memory.
+        """
+        tables = self._manifest.tables
+        match = _IN_CHECKPOINT.fullmatch(position)
+        read = sum(tables[name].rows for name in before)
+        if match and table in tables:
+            parts = chain.from_iterable(chunk.parts for chunk in tables[table].chunks)
+            read += sum(part.rows for part in islice(parts, int(match[1])))
+        return Progress(read, sum(chunks.rows for chunks in tables.values()))
+
+
+def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
+    """Return whether the log after a checkpoint shows for each row when it becomes hidden.
+
+    Log entries contain only the columns that rules used at that time. So a client that does not see
+    every row could keep rows that were hidden between the checkpoint and the current rules.
+    """
+    return rule_filter.viewer.sees_every_row or manifest.since >= config.logged.since
+
+
+def check_decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> None:
+    """Refuse a checkpoint that is older than the rules in force; see `decides`.
+
+    Raises:
+        CursorExpired: it is older.
+    """
+    if not decides(manifest, config, rule_filter):
+        raise CursorExpired(
+            "your rules look at columns that the checkpoint lacks; begin again", field="scope"
+        )

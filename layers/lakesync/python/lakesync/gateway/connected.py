@@ -1,28 +1,50 @@
-"""The state of a connection: why it may no longer be served, and which ones share its scope."""
+"""Who is connected: which connections may be served, which the sweep closes, and what is shown.
+
+A connection has a reason why it may no longer be served, or a scope, which others may share. The
+sweep closes those that may no longer be served, and removes dead ones.
+
+Administrators are shown each client, whether it is connected, and how far behind it is. A client is
+noted when it pulls (`lakesync.gateway.access`), at most every quarter of an hour, and only if
+something changed. For a follower the cursor of its last request is stored.
+Laws T6, T9: ``docs/spec/realtime.md``.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.clock import stamp_ms
+from lakesync.core.delta import check_client_id
 from lakesync.core.messages import PullPage
 from lakesync.core.rules import rules_to_json
-from lakesync.core.scope import digest_of
-from lakesync.core.visibility import Viewer
-from lakesync.errors import AuthFailed, GatewayDeleted, RateLimited, Revoked
+from lakesync.core.visibility import Viewer, digest_of
+from lakesync.errors import AuthFailed, GatewayDeleted, RateLimited, Revoked, Unavailable
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND
 from lakesync.wire.frames import encode_broadcast
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.errors import LakeSyncError
     from lakesync.gateway.access import Access
-    from lakesync.ports import Connection
+    from lakesync.gateway.frame_delivery import Delivery
+    from lakesync.ports import (
+        AccessStore,
+        Buffer,
+        Connection,
+        Connections,
+        KnownClient,
+        Seen,
+        WallClock,
+    )
+
+# --- the state of a connection --------------------------------------------------------------------
 
 
 CLIENT_CONNECTIONS_MAX: Final = 10
@@ -152,3 +174,142 @@ def poke_at(top: Stamp, epoch: str, scope: str) -> str:
 def writers_of(records: Sequence[bytes]) -> set[str]:
     """Return the clients whose deltas a page holds."""
     return {delta.client_id for run in records for delta in decode_records(run)}
+
+
+# --- the sweep ------------------------------------------------------------------------------------
+
+
+class ConnectionSweep:
+    """Examines the connections of all gateways. One for each process; one call at a time.
+
+    Args:
+        connections: the open connections.
+        delivery: closes and removes them.
+        access: knows who is revoked.
+        wall_clock: the clock.
+    """
+
+    def __init__(
+        self, connections: Connections, delivery: Delivery, access: Access, wall_clock: WallClock
+    ) -> None:
+        self._connections = connections
+        self._delivery = delivery
+        self._access = access
+        self._wall_clock = wall_clock
+        self._place = ""
+        """Where the sweep continues, as the last one had no time for the rest."""
+
+    def sweep(self, has_time: Callable[[], bool]) -> int:
+        """Close or remove connections that may no longer be served; returns how many.
+
+        A sweep that runs out of time continues from there the next time.
+        """
+        over = 0
+        gathered: list[Connection] = []
+        while True:
+            some, self._place = self._connections.scan(self._place)
+            gathered += some
+            is_last = not self._place or not has_time()
+            # A gateway's connections are consecutive, and may continue in the next part.
+            last = "" if is_last else gathered[-1].gateway if gathered else ""
+            for gateway, of_gateway in groupby(gathered, key=lambda each: each.gateway):
+                if gateway != last:
+                    over += self._sweep_gateway(list(of_gateway), has_time)
+            if is_last:
+                return over
+            gathered = [each for each in gathered if each.gateway == last]
+
+    def _sweep_gateway(self, connections: list[Connection], has_time: Callable[[], bool]) -> int:
+        now_s = self._wall_clock() / 1000
+        _, refused, dead = classified(connections, self._access, now_s)
+        forgotten = self._delivery.forget(dead, has_time)
+        return forgotten + self._delivery.refuse(refused, has_time)
+
+
+# --- clients, for administrators ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReport:
+    """One client, as its gateway knows it."""
+
+    client_id: str
+    user: str
+    connections: Sequence[Connection]
+    is_revoked: bool
+    """It or its user is revoked."""
+    behind_ms: int | None
+    """How far its last noted cursor is behind the newest commit; None if that is not known, or
+    nothing was read completely."""
+    seen: Seen | None = None
+    """What was last noted of it."""
+
+
+class ClientsAdmin:
+    """Shows a gateway's clients, and closes their connections.
+
+    Args:
+        access: to whom each client belongs, and who is revoked.
+        buffer: the heads, and the stored state of followers.
+        connections: the open connections.
+        delivery: closes connections.
+        cursor_of: reads a follower's cursor from its stored state.
+    """
+
+    def __init__(
+        self,
+        access: AccessStore,
+        buffer: Buffer,
+        connections: Connections,
+        delivery: Delivery,
+        *,
+        cursor_of: Callable[[bytes], Stamp],
+    ) -> None:
+        self._access = access
+        self._buffer = buffer
+        self._connections = connections
+        self._delivery = delivery
+        self._cursor_of = cursor_of
+
+    def clients(self, gateway: str, place: str, limit: int) -> tuple[list[ClientReport], str]:
+        """Return some clients behind a place, and the next place, or "" if there are no more.
+
+        Cost in read units: one for some thirty clients and 16 at the most, one for each client of
+        the page that was never noted, and one for some ten connections of the gateway.
+        """
+        page, following = self._access.clients(gateway, place, limit)
+        connected, _ = self._connections.of_gateway(gateway)
+        revoked = {(each.kind, each.name) for each in self._access.revocations(gateway)}
+        top = max((head.commit for head in self._buffer.heads(gateway).values()), default=0)
+        reports = [
+            ClientReport(
+                client.client_id,
+                client.user,
+                concerned(connected, "client", client.client_id),
+                bool(revoked & {("client", client.client_id), ("user", client.user)}),
+                self._behind_ms(gateway, client, top),
+                client.seen,
+            )
+            for client in page
+        ]
+        return reports, following
+
+    def connected(self, gateway: str, client_id: str) -> list[Connection]:
+        """Return the connections of a client."""
+        connections, _ = self._connections.of_gateway(gateway)
+        return concerned(connections, "client", check_client_id(client_id))
+
+    def disconnect(self, gateway: str, client_id: str) -> int:
+        """Close all connections of a client, which may connect again; returns their number."""
+        error = Unavailable("an administrator closed this connection; connect again in a moment")
+        connections = self.connected(gateway, client_id)
+        self._delivery.refuse([(each, error) for each in connections])
+        return len(connections)
+
+    def _behind_ms(self, gateway: str, client: KnownClient, top: Stamp) -> int | None:
+        if client.seen is not None:
+            cursor = client.seen.cursor
+        else:
+            state = self._buffer.client_state(gateway, client.client_id)
+            cursor = self._cursor_of(state) if state is not None else 0
+        return max(stamp_ms(top) - stamp_ms(cursor), 0) if cursor else None

@@ -1,7 +1,7 @@
 """Pull: whole commits after a cursor, from all lanes, in commit order.
 
 No commit is ever missed, because the log is made final before it is read: see
-`lakesync.log.read_barrier`. A page ends only where a commit ends.
+`lakesync.log.read`. A page ends only where a commit ends.
 Laws B7-B9: ``docs/spec/commit.md``.
 """
 
@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.epoch import check_identity
 from lakesync.core.layout import lane_shard
-from lakesync.core.messages import PullPage
-from lakesync.core.snapshot_order import begins, first_of
+from lakesync.core.messages import PullPage, begins, first_of
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
-from lakesync.gateway.budget import Budget
-from lakesync.gateway.large_commits import not_sent, rows_of
-from lakesync.gateway.records import batch_of
-from lakesync.gateway.resume_token import Reads, check_cursor, resume_token_of, scoped
-from lakesync.gateway.rule_filter import RuleFilter
-from lakesync.log.ages import Ages
-from lakesync.log.final_log import read
+from lakesync.gateway.paging import (
+    Budget,
+    Reads,
+    check_cursor,
+    not_sent,
+    resume_token_of,
+    rows_of,
+    scoped,
+)
+from lakesync.gateway.rule_filter import RuleFilter, batch_of
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
-from lakesync.log.log_cache import Tails
-from lakesync.log.looks import Looks
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.log.recent_heads import RecentHeads
+from lakesync.log.log_cache import RecentHeads, Tails
+from lakesync.log.read import Ages, Looks, ReadBarrier, read
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.gateway.records import FilteredCommit
-    from lakesync.gateway.resume_token import ResumeToken
-    from lakesync.log.final_log import FinalLog
+    from lakesync.gateway.paging import ResumeToken
+    from lakesync.gateway.rule_filter import FilteredCommit
+    from lakesync.log.read import FinalLog
     from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 

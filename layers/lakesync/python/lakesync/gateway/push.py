@@ -1,4 +1,7 @@
-"""Push: check everything that can fail, cut into commits, commit; then the receipt."""
+"""Push: check everything that can fail, cut into commits, commit; then the receipt.
+
+The receipt is the outcomes, added up commit by commit.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
-from lakesync.core.declaring import NOT_DECLARED, Declaring, admitting
+from lakesync.core.declared_names import NOT_DECLARED, Declaring, admitting
 from lakesync.core.layout import MAIN_LANE
+from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.rules import NO_RULES
 from lakesync.core.schema import check_delta
 from lakesync.core.visibility import Viewer
 from lakesync.errors import (
+    AtomicPushRefused,
     AtomicPushTooLarge,
     Conflict,
     Contention,
@@ -23,21 +28,20 @@ from lakesync.errors import (
     Unavailable,
     ValidationFailed,
 )
-from lakesync.gateway.receipt import Receipt, refusal
 from lakesync.log.commit import Committer, ConfigChanged
 from lakesync.log.declare import Declare
-from lakesync.log.head_checks import check_epoch
-from lakesync.log.limits import DEFAULT_LIMITS, Limits
-from lakesync.log.plan import cut
+from lakesync.log.limits import DEFAULT_LIMITS, Limits, check_epoch
+from lakesync.log.push_parts import cut
 from lakesync.log.row_cache import RowCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
-    from lakesync.core.messages import DeltaOutcome, Push, PushReceipt
-    from lakesync.log.plan import Admitted
+    from lakesync.core.messages import Push
+    from lakesync.log.push_parts import Admitted, Outcome
     from lakesync.ports import Buffer, Chance, WallClock
 
 _BY_CONFIGURATION = (SchemaMismatch, *NOT_DECLARED)
@@ -243,3 +247,51 @@ class PushService:
 def _user_of(push: Push) -> str | None:
     """Return the user to whom the names that a push declares are counted; None for a connector."""
     return None if push.trusted else str(push.claims.get("sub") or push.client_id)
+
+
+# --- the receipt ----------------------------------------------------------------------------------
+
+
+_REFUSED_WITH_OTHERS = (
+    "the push is atomic and another of its deltas was refused; correct that one, then push again"
+)
+
+
+class Receipt:
+    """Adds up the outcomes of a push."""
+
+    def __init__(self, push: Push, refused: list[DeltaOutcome]) -> None:
+        self._accepted = len(push.deltas) + len(push.unreadable) - len(refused)
+        self._outcomes = refused
+        self._stamp: Stamp = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one commit."""
+        self._stamp = max(self._stamp, outcome.stamp)
+        self._accepted -= len(outcome.refused)
+        self._outcomes += [
+            DeltaOutcome(index, delta.delta_id, OutcomeKind.DUPLICATE)
+            for index, delta in outcome.duplicates
+        ]
+        self._outcomes += [
+            refusal(index, delta.delta_id, error) for (index, delta), error in outcome.refused
+        ]
+
+    def refuse_all(self, others: list[Admitted]) -> None:
+        """Count an atomic push of which nothing was committed."""
+        self._accepted = 0
+        kept = [outcome for outcome in self._outcomes if outcome.kind is OutcomeKind.REFUSED]
+        self._outcomes = kept + [
+            refusal(index, delta.delta_id, AtomicPushRefused(_REFUSED_WITH_OTHERS))
+            for index, delta in others
+        ]
+
+    def done(self, now_ms: int, epoch: str) -> PushReceipt:
+        """Return the receipt, outcomes in the order of the push."""
+        outcomes = tuple(sorted(self._outcomes, key=lambda outcome: outcome.index))
+        return PushReceipt(self._stamp, self._accepted, outcomes, now_ms, epoch)
+
+
+def refusal(index: int, delta_id: str, error: LakeSyncError) -> DeltaOutcome:
+    """Return the outcome of a delta that was refused."""
+    return DeltaOutcome(index, delta_id, OutcomeKind.REFUSED, error)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.merge import RowState
     from lakesync.core.rules import SyncRules
-    from lakesync.core.token_claims import Claims
     from lakesync.core.values import CanonicalJson
-    from lakesync.core.visibility import RuleValues
+    from lakesync.core.visibility import Claims, RuleValues
     from lakesync.ports import Buffer, WallClock
 
 TRIAL_MS_MAX: Final = 10_000

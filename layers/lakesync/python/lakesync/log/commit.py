@@ -1,6 +1,6 @@
-"""The commit loop: merge, then one conditional transaction, until success or the deadline.
+"""The commit loop: cut, merge, then one conditional transaction, until success or the deadline.
 
-Why it is exact
+Why a commit is exact
     1. The transaction is conditional on the head of every lane that it writes to, which orders the
        lane. It writes head, log entry, rows and marks atomically.
     2. It is conditional on each row and mark being the one that was merged into. This orders the
@@ -21,31 +21,18 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
 from lakesync.core.epoch import new_epoch
-from lakesync.errors import (
-    AtomicPushTooLarge,
-    Backpressure,
-    Contention,
-    LakeSyncError,
-    Unavailable,
-)
-from lakesync.log.head_checks import check_epoch, check_room, unflushed_bytes
+from lakesync.errors import AtomicPushTooLarge, Backpressure, Contention, LakeSyncError, Unavailable
 from lakesync.log.lanes import LaneChoice, may_commit
-from lakesync.log.merge_batch import Outcome, lane_commit, merge_part
-from lakesync.ports import (
-    NO_HEAD,
-    Commit,
-    HeadBusy,
-    HeadMoved,
-    StaleRead,
-    head_after,
-)
+from lakesync.log.limits import check_epoch, check_room, unflushed_bytes
+from lakesync.log.push_parts import Outcome, lane_commit, merge_part
+from lakesync.ports import NO_HEAD, Commit, HeadBusy, HeadMoved, StaleRead, head_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lakesync.core.visibility import Viewer
     from lakesync.log.limits import Limits
-    from lakesync.log.plan import Part
+    from lakesync.log.push_parts import Part
     from lakesync.log.row_cache import CachedGateway, RowCache
     from lakesync.ports import Buffer, Chance, MarkKey, RowKey, WallClock
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.core.claims import (
+from lakesync.core.deliveries import (
     CLAIMS_FAILED,
     DELIVERIES_FAILED,
     DeliveryPlace,
     announcement,
     deliveries_of,
     delivery_place,
+    erasure_name,
+    erasure_to_json,
 )
-from lakesync.core.erasure_claims import erasure_name, erasure_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

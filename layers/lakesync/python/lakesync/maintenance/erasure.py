@@ -1,7 +1,7 @@
-"""Erasure of rows: no value of them stays in the buffer, in checkpoints or in staged batches.
+"""Removes data for good: single rows, or a whole gateway. No value of them stays stored.
 
-The rows must have been deleted before, in the ordinary way, so that every device drops them. The
-steps, in this order; after a crash between any two of them, they are repeated:
+The rows of an erasure must have been deleted before, in the ordinary way, so that every device
+drops them. The steps, in this order; after a crash between any two of them, they are repeated:
 
     1. the deletions are flushed      until then it waits: a flush needs the log
     2. a checkpoint is built          behind the deletions, if the gateway has any
@@ -12,27 +12,48 @@ steps, in this order; after a crash between any two of them, they are repeated:
 Work that was in flight at the begin may still write what it had read: a build its chunk, a flush
 its batch. So the erasure is complete only after it was repeated `QUIET_MS` later. Law E5:
 ``docs/spec/erasure.md``.
+
+A gateway is deleted in these steps; after a crash between any two of them, they are repeated:
+
+    1. the configuration says so      from here nothing is committed, read or flushed: every commit
+                                      is conditional on a head, and this moves all of them
+    2. everybody is revoked           from a minute later every request is refused on entry
+    3. its items are removed          except the tombstone, which keeps 1 and 2 in force
+    4. its objects are removed        claims first, so that no run of the lake's job begins with one
+    5. what is left is counted
+
+Work that was in flight during step 1 and is conditional on no head may write after 3 and 4: a flush
+its batch, a build its checkpoint, a request its client. So the count is a proof only from
+`QUIET_MS` later on; before, the deletion may have to be repeated. Laws E1-E3:
+``docs/spec/erasure.md``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint import manifest as names
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
-from lakesync.errors import Conflict
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.maintenance.checkpoint_build import Builder, BuildReport
-from lakesync.maintenance.trim import Trimmer
+from lakesync.core.config import GatewayConfig
+from lakesync.errors import Conflict, NotFound
+from lakesync.log.read import ReadBarrier
+from lakesync.maintenance.checkpoint_upkeep import Builder, BuildReport
+from lakesync.maintenance.retention import Trimmer
+from lakesync.ports import GATEWAY_KIND, Revocation
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
-    from lakesync.ports import Buffer, ObjectStore, RowKey, WallClock
+    from lakesync.log.declare import Declare
+    from lakesync.ports import AccessStore, Buffer, GatewayItems, ObjectStore, RowKey, WallClock
+
+# --- rows -----------------------------------------------------------------------------------------
+
 
 ROWS_MAX: Final = 1_000
 """Rows that one call erases."""
@@ -157,3 +178,126 @@ class Eraser:
             or self._buffer.entries(gateway, lane, 0, until, 1).entries
             for lane, head in heads.items()
         )
+
+
+# --- a gateway ------------------------------------------------------------------------------------
+
+
+QUIET_MS: Final = 16 * 60_000
+"""After this time nothing that began before is in flight: a Lambda function, and an address signed
+for an attachment, live for 15 minutes."""
+OBJECT_KINDS: Final = (
+    "claims", "claims-failed", "deliveries", "deliveries-failed", "staging", "checkpoints",
+    "connectors", "attachments",
+)  # fmt: skip
+"""Prefixes of the bucket that hold objects by gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionReport:
+    """The progress of a gateway's deletion."""
+
+    deleted_ms: int
+    """When it was deleted: nothing was accepted after."""
+    final_ms: int
+    """From this time on the count is a proof."""
+    left: Mapping[str, int]
+    """By kind, what is left; empty while ``finished`` is false. A large number is a lower bound."""
+    finished: bool = True
+    """False if time ran out; call it again."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether nothing is left."""
+        return self.finished and not any(self.left.values())
+
+
+class Deleter:
+    """Deletes gateways. Any number may run at once, also on the same gateway.
+
+    Args:
+        buffer: lists the gateway's tables.
+        items: all that is stored of it, except objects.
+        access: revokes everybody.
+        objects: its batches and checkpoints.
+        declare: puts a configuration in force.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        items: GatewayItems,
+        access: AccessStore,
+        objects: ObjectStore,
+        declare: Declare,
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._buffer = buffer
+        self._items = items
+        self._access = access
+        self._objects = objects
+        self._declare = declare
+        self._wall_clock = wall_clock
+
+    def delete(
+        self, gateway: str, *, by: str, has_time: Callable[[], bool] = lambda: True
+    ) -> DeletionReport:
+        """Delete a gateway, or continue, and count what is left. Idempotent, and safe to kill.
+
+        Args:
+            gateway: whose id is never used again.
+            by: the user who requests it.
+            has_time: called before every few removals; False ends the call there.
+
+        Raises:
+            NotFound: nothing is stored under that name.
+            LakeSyncError: a store refused; what was removed stays removed.
+        """
+        self._check_exists(gateway)
+        tables = self._buffer.flushed_tables(gateway)
+        config = self._declare(gateway, lambda config: self._deleted(config, tables))
+        self._revoke_everybody(gateway, by)
+        finished = self._items.remove(gateway, config.tables, has_time) and all(
+            self._remove_objects(key, has_time) for kind in OBJECT_KINDS
+            for key in self._objects.list_objects(_prefix(kind, gateway))
+        )  # fmt: skip
+        left = self._left(gateway, config.tables) if finished else {}
+        return DeletionReport(
+            config.deleted_ms, config.deleted_ms + QUIET_MS, MappingProxyType(left), finished
+        )
+
+    def _check_exists(self, gateway: str) -> None:
+        config = self._buffer.config(gateway)
+        if not config.version and not any(self._left(gateway, ()).values()):
+            raise NotFound(f"there is no gateway {gateway}", field="gateway")
+
+    def _deleted(self, config: GatewayConfig, flushed: Iterable[str]) -> GatewayConfig:
+        """Return the configuration of a deleted gateway: only the names of its tables."""
+        if config.deleted_ms:
+            return config
+        names = sorted({*config.tables, *config.schemas, *flushed})
+        tables: Mapping[str, frozenset[str]] = {name: frozenset() for name in names}
+        return GatewayConfig(tables=MappingProxyType(tables), deleted_ms=self._wall_clock())
+
+    def _revoke_everybody(self, gateway: str, by: str) -> None:
+        if not any(each.kind == GATEWAY_KIND for each in self._access.revocations(gateway)):
+            now_ms = self._wall_clock()
+            self._access.revoke(gateway, Revocation(GATEWAY_KIND, gateway, now_ms, by))
+
+    def _remove_objects(self, key: str, has_time: Callable[[], bool]) -> bool:
+        if not has_time():
+            return False
+        self._objects.delete_object(key)
+        return True
+
+    def _left(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
+        objects = {
+            kind: len(self._objects.list_objects(_prefix(kind, gateway))) for kind in OBJECT_KINDS
+        }
+        return {**self._items.count(gateway, tables), **objects}
+
+
+def _prefix(kind: str, gateway: str) -> str:
+    return f"{kind}/{gateway}/"

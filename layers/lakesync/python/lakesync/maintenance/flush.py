@@ -3,50 +3,104 @@
 The steps of one range, in this order; a crash between any two of them is repaired by running again:
 
     1. the end of the range is recorded        so that the next flush repeats exactly this range
-       of a few of its tables in turn:
-    2. the rows are written                    under names made from their commits
-    3. the claims are written                  from here the batches may be found and applied
-    4. the batches are announced               to each destination separately
-    5. the tables' last commits are stored     from here a repeat leaves these tables out
-    6. the watermark moves                     last: nothing behind it is ever read again
-    7. the heads are updated                   for backpressure only
+       of each batch of a few of its tables in turn:
+    2. the rows are written                    once, under a name made from their commits
+    3. the lake's claim is written             from here the batch waits for the lake
+       for each destination that wants the table:
+    4. its claim is written                    from here the batch waits for this destination
+    5. its claim is announced                  so that a process reads it at once
+       when all batches of the tables are claimed:
+    6. the lake's claims are announced         in one message, so that one process does all of them
+    7. the tables' last commits are stored     from here a repeat leaves these tables out
+       when all tables are done:
+    8. the watermark moves                     last: nothing behind it is ever read again
+    9. the heads are updated                   for backpressure only
 
 A range is cut by its content, in commit order over all lanes. It does not depend on which lanes are
-open, now or when the range is repeated. Laws D1-D6: ``docs/spec/delivery.md``.
+open, now or when the range is repeated.
+
+A batch is one table's deltas of some consecutive commits. It is named by its content: gateway,
+table, and the range ``(after, last]`` of commit stamps. ``after`` is the end of the table's batch
+before it, so the names alone show whether one is missing.
+
+The list of destinations is read after the range is recorded: a destination that is declared later
+is filled from where that range ends (law D8). Where one is in the lake's place, the lake has no
+claim of its tables (D20). Laws D1-D6: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import stamp_ms
+from lakesync.core.config import JSON, PARQUET
+from lakesync.core.deliveries import CLAIMS, STAGING, announcement, deliveries_of
+from lakesync.core.names import staged_column
+from lakesync.core.schema import schema_to_json
+from lakesync.core.stored_formats import WRITES
 from lakesync.errors import Contention, GatewayDeleted
-from lakesync.log.final_log import read
-from lakesync.log.head_checks import unflushed_bytes
 from lakesync.log.lanes import close_idle
-from lakesync.log.read_barrier import ReadBarrier
-from lakesync.log.waiting import over_budget, waiting_tables
-from lakesync.maintenance.announce import Announcer
-from lakesync.maintenance.batches import batches, rows_of
-from lakesync.maintenance.due import due_gateways
-from lakesync.ports import FlushState
+from lakesync.log.limits import unflushed_bytes
+from lakesync.log.read import ReadBarrier, over_budget, read, waiting_tables
+from lakesync.ports import BatchRow, FlushState
+from lakesync.wire.batch_json import encode_batch
+from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.final_log import FinalLog
+    from lakesync.core.destinations import Destinations
+    from lakesync.core.schema import TableSchema
+    from lakesync.log.read import FinalLog
     from lakesync.ports import (
         BatchEncoder,
         Buffer,
+        FlushStates,
+        GatewaySlice,
         LogEntry,
         ObjectStore,
         Queue,
     )
+
+# --- which gateways are due -----------------------------------------------------------------------
+
+
+DUE_HEADS_MAX: Final = 1_000
+"""Heads of one slice of those that are due: 100 KB of an index, and a hundred calls of a queue."""
+
+
+def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
+    """Yield the gateways that have something to flush, slice by slice, each gateway once.
+
+    The cost depends on what is unflushed: idle gateways are not read.
+
+    Raises:
+        LakeSyncError: the buffer cannot be read now.
+    """
+    given: set[str] = set()
+    while True:
+        due = buffer.unflushed(place, DUE_HEADS_MAX)
+        fresh = [gateway for gateway in due.gateways if gateway not in given]
+        given.update(fresh)
+        yield due._replace(gateways=tuple(fresh))
+        if not due.place:
+            return
+        place = due.place
+
+
+def due_gateways(buffer: FlushStates) -> list[str]:
+    """Return all gateways that have something to flush; see `due_slices`."""
+    return [gateway for due in due_slices(buffer) for gateway in due.gateways]
+
+
+# --- the flush ------------------------------------------------------------------------------------
+
 
 RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Deltas of one range, inflated, over all lanes; the last commit may exceed it. A flush holds them
@@ -214,7 +268,7 @@ class Flusher:
         close_idle(self._buffer, gateway, since)
 
     def due(self) -> list[str]:
-        """Return the gateways that have something to flush; see `lakesync.maintenance.due`."""
+        """Return the gateways that have something to flush; see `lakesync.maintenance.flush`."""
         return due_gateways(self._buffer)
 
     def _work(self, log: FinalLog) -> _Work:
@@ -326,3 +380,179 @@ class Flusher:
             newest = close_idle(self._buffer, log.gateway)
         if newest:
             self._still_open(log.gateway, newest)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+BATCH_CELLS_MAX: Final = 8_000_000
+"""Rows of one batch times its columns, unless one commit alone has more: an object has a place for
+each, which takes 8 bytes while it is made, however few columns each row has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One table's deltas in commit order; they cover its commits in ``(after, last]``."""
+
+    gateway: str
+    table: str
+    after: Stamp
+    last: Stamp
+    rows: tuple[BatchRow, ...]
+    columns: Mapping[str, str]
+    """By column that occurs, its name in the object."""
+    form: str = PARQUET
+    """One of `lakesync.core.config.FORMATS`."""
+
+    @property
+    def range_name(self) -> str:
+        """The range as it is written in keys: sorted as text, ranges sort as ranges."""
+        return f"{self.after:020d}-{self.last:020d}"
+
+    @property
+    def object_key(self) -> str:
+        """The key of the rows."""
+        return f"{STAGING}{self.gateway}/{self.table}/{self.range_name}.{self.form}"
+
+    @property
+    def claim_key(self) -> str:
+        """The key of the lake's claim: while it exists, the batch waits to be materialised."""
+        return f"{CLAIMS}{self.gateway}/{self.table}/{self.range_name}.json"
+
+    def delivery_key(self, destination: str) -> str:
+        """Return the key of the claim of a declared destination."""
+        return f"{deliveries_of(self.gateway, destination, self.table)}{self.range_name}.json"
+
+    def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
+        """Return the claim: everything that must be known to apply the batch."""
+        body = {
+            "version": WRITES,
+            "gateway": self.gateway,
+            "table": self.table,
+            "after": str(self.after),
+            "last": str(self.last),
+            "object": self.object_key,
+            "deltas": len(self.rows),
+            "bytes": size_bytes,
+            "append": bool(schema and schema.append),
+            "schema": schema_to_json(schema) if schema else None,
+            "columns": dict(self.columns),
+        }
+        return json.dumps(body, sort_keys=True)
+
+
+def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:
+    """Return the rows of entries in commit order, by table, tables in order of name."""
+    rows: dict[str, list[BatchRow]] = {}
+    for stamp, commit in groupby(entries, key=lambda entry: entry.stamp):
+        # Ordinals are consecutive over the commit's shards, so that they are unique in a table that
+        # moved.
+        deltas = chain.from_iterable(decode_records(entry.records) for entry in commit)
+        for ordinal, delta in enumerate(deltas):
+            row = BatchRow(
+                stamp,
+                ordinal,
+                delta.op.name,
+                delta.row_id,
+                delta.client_id,
+                delta.hlc,
+                delta.delta_id,
+                delta.columns,
+            )
+            rows.setdefault(delta.table, []).append(row)
+    return dict(sorted(rows.items()))
+
+
+def batches(
+    gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp, form: str = PARQUET
+) -> Iterator[Batch]:
+    """Cut a table's rows, in commit order, into batches that follow each other.
+
+    Each has whole commits, as many as `BATCH_CELLS_MAX` allows: the same rows are always cut at the
+    same places.
+
+    Args:
+        gateway: whose.
+        table: the table.
+        rows: its rows of one range.
+        after: where its batch before them ended; 0 if there was none.
+        form: how their objects are written.
+    """
+    taken: list[BatchRow] = []
+    columns: set[str] = set()
+    for _, commit in groupby(rows, key=lambda row: row.commit):
+        more = list(commit)
+        names = {name for row in more for name, _ in row.columns}
+        if taken and (len(taken) + len(more)) * len(columns | names) > BATCH_CELLS_MAX:
+            yield _batch(gateway, table, after, taken, columns, form)
+            after, taken, columns = taken[-1].commit, [], set()
+        taken += more
+        columns |= names
+    if taken:
+        yield _batch(gateway, table, after, taken, columns, form)
+
+
+def _batch(
+    gateway: str, table: str, after: Stamp, rows: Sequence[BatchRow], columns: Iterable[str],
+    form: str,
+) -> Batch:  # fmt: skip
+    names = {name: staged_column(name) for name in sorted(columns)}
+    return Batch(gateway, table, after, rows[-1].commit, tuple(rows), names, form)
+
+
+# --- announcements --------------------------------------------------------------------------------
+
+
+_JSON: Final = "application/json"
+_PARQUET: Final = "application/vnd.apache.parquet"
+
+
+class Announcer:
+    """Writes and announces batches. Idempotent, and safe to kill.
+
+    Args:
+        objects: the store of rows and claims.
+        encoder: makes an object of rows.
+        lake: the queue of the lake's claims.
+        deliveries: the queue of the claims of declared destinations.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, encoder: BatchEncoder, lake: Queue, deliveries: Queue
+    ) -> None:
+        self._objects = objects
+        self._encoder = encoder
+        self._lake = lake
+        self._deliveries = deliveries
+
+    def announce(
+        self,
+        batches: Iterable[Batch],
+        schemas: Mapping[str, TableSchema],
+        destinations: Destinations,
+    ) -> None:
+        """Write batches of a gateway, and claim them for the lake and their destinations."""
+        in_lake = []
+        for batch in batches:
+            claim = self._written(batch, schemas.get(batch.table))
+            if destinations.in_lake(batch.table):
+                self._objects.put_object(batch.claim_key, claim, _JSON)
+                in_lake.append(batch)
+            for destination in destinations.wanting(batch.table):
+                key = batch.delivery_key(destination.name)
+                self._objects.put_object(key, claim, _JSON)
+                self._deliveries.send(announcement(key, batch.object_key))
+        if in_lake:
+            first, *others = in_lake
+            more = [batch.claim_key for batch in others]
+            self._lake.send(announcement(first.claim_key, first.object_key, more=more))
+
+    def _written(self, batch: Batch, schema: TableSchema | None) -> bytes:
+        """Write a batch's rows; returns its claim."""
+        if batch.form == JSON:
+            body = encode_batch(batch.gateway, batch.table, batch.after, batch.last, batch.rows)
+            self._objects.put_object(batch.object_key, body, _JSON)
+        else:
+            body = self._encoder.encode(batch.rows, batch.columns)
+            self._objects.put_object(batch.object_key, body, _PARQUET)
+        return batch.claim(schema, len(body)).encode()

@@ -17,7 +17,7 @@ from lakesync.core.clock import stamp
 from lakesync.core.epoch import restored_at
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, LaneCount, lane_number, lane_shard
 from lakesync.errors import Conflict, Contention
-from lakesync.log.final_log import FinalLog, read
+from lakesync.log.read import FinalLog, read
 from lakesync.ports import NO_HEAD, HeadBusy, HeadMoved
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lakesync.materialise.shape import STACK
-from lakesync.materialise.view_dialects import DIALECTS
-from lakesync.materialise.views import views_of
+from lakesync.materialise.lake_schema import STACK
+from lakesync.materialise.views import DIALECTS, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,27 +5,34 @@ Rules of this module
        mark and tag together. PyIceberg's own retries are never used, because they would append to
        whatever another writer has committed in the meantime.
     2. It never makes a table and never changes a schema; Spark does both.
+    3. Rows are written into data files of one partition each, sorted as declared.
 
-Laws L4, L6, L7: ``docs/spec/lake.md``.
+Three things are done otherwise than in PyIceberg, to save time and size. Partitions are computed by
+its own Python, once for each distinct value, and not by `pyiceberg-core`, which is larger than
+everything else in the layer; tests compare the result with Spark's. A transaction computes the
+table's metadata once, and not on every access, of which a commit makes two dozen. A small file is
+put by one request, and not by a multipart upload of three.
+
+Laws L4, L6, L7, L22: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, bin_pack_arrow_table, write_file
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.table import TableProperties, Transaction, WriteTask
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertTableUUID
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakesync.errors import Conflict
-from lakesync.materialise.columns import described
-from lakesync.materialise.data_files import data_files, parts_of
-from lakesync.materialise.iceberg_transaction import StagedTransaction
-from lakesync.materialise.shape import (
+from lakesync.materialise.lake_schema import (
     COLUMNS,
     COMMIT,
     EPOCH,
@@ -37,22 +44,26 @@ from lakesync.materialise.shape import (
     STACK,
     WRITTEN,
     BatchMark,
+    TableLayout,
     delete_wins,
+    described,
+    recorded_layout,
 )
-from lakesync.materialise.table_layout import TableLayout, recorded_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyarrow.fs import FileSystem
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import FileScanTask, Table, Transaction
+    from pyiceberg.partitioning import PartitionField
+    from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
 
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.data_files import Part
-    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.lake_schema import Kind, LakeColumn
 
 
 class IcebergTable:
@@ -230,3 +241,134 @@ def commit_once(table: Table, transaction: Transaction) -> None:
         table._do_commit(transaction._updates, requirements)  # noqa: SLF001 - as above
     except CommitFailedException as exc:
         raise Conflict(f"{table.name()[-1]} was changed by somebody else meanwhile") from exc
+
+
+# --- data files -----------------------------------------------------------------------------------
+
+
+_FILE_BYTES: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+
+
+class Part(NamedTuple):
+    """Rows of one partition."""
+
+    key: PartitionKey | None
+    """None where the table has no partitions."""
+    rows: pa.Table
+
+
+def data_files(metadata: TableMetadata, parts: Sequence[Part], io: FileIO) -> Iterator[DataFile]:
+    """Write rows, and give the files that contain them; none for no rows.
+
+    Args:
+        metadata: the table's.
+        parts: what `parts_of` gave.
+        io: the file system of the table.
+    """
+    write_id = uuid4()
+    packed = [
+        (part.key, batches)
+        for part in parts
+        for batches in bin_pack_arrow_table(part.rows, _FILE_BYTES)
+    ]
+    tasks = [
+        WriteTask(write_id, number, metadata.schema(), batches, partition_key=key)
+        for number, (key, batches) in enumerate(packed)
+    ]
+    yield from write_file(io=io, table_metadata=metadata, tasks=iter(tasks))
+
+
+def parts_of(metadata: TableMetadata, rows: pa.Table) -> list[Part]:
+    """Return the rows of each partition, sorted; nothing for no rows."""
+    if rows.num_rows == 0:
+        return []
+    spec, rows = metadata.spec(), _sorted(metadata, rows)
+    if spec.is_unpartitioned():
+        return [Part(None, rows)]
+    places: dict[tuple[Any, ...], list[int]] = {}
+    values = [_transformed(metadata, field, rows) for field in spec.fields]
+    for place, key in enumerate(zip(*values, strict=True)):
+        places.setdefault(key, []).append(place)
+    parts = []
+    for key, some in places.items():
+        pairs = zip(spec.fields, key, strict=True)
+        said = [PartitionFieldValue(field, value) for field, value in pairs]
+        parts.append(Part(PartitionKey(said, spec, metadata.schema()), rows.take(some)))
+    return parts
+
+
+def _sorted(metadata: TableMetadata, rows: pa.Table) -> pa.Table:
+    """Sort rows as Spark's writes do: NULL first."""
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    if order is None or order.is_unsorted:
+        return rows
+    import pyarrow.compute as pc  # noqa: PLC0415 - only who sorts needs it
+
+    schema = metadata.schema()
+    names = [schema.find_column_name(one.source_id) for one in order.fields]
+    keys: Any = [(name, "ascending", "at_start") for name in names]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+
+
+def _transformed(metadata: TableMetadata, field: PartitionField, rows: pa.Table) -> list[Any]:
+    """Return the partition's value of each row, as Iceberg stores it."""
+    source = metadata.schema().find_field(field.source_id)
+    transform = field.transform.transform(source.field_type)
+    column = _as_kept(rows[source.name].combine_chunks()).dictionary_encode()
+    values = [transform(one) for one in column.dictionary.to_pylist()]
+    return [None if one is None else values[one] for one in column.indices.to_pylist()]
+
+
+def _as_kept(column: Any) -> Any:
+    """Return values in Iceberg's form: times as numbers, since the epoch."""
+    import pyarrow as pa  # noqa: PLC0415 - only who partitions needs it
+
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+class _Looked(NamedTuple):
+    """The input of the computed metadata, and the result."""
+
+    base: TableMetadata
+    staged: tuple[TableUpdate, ...]
+    metadata: TableMetadata
+
+
+class StagedTransaction(Transaction):
+    """PyIceberg's, with metadata that are computed again only after more is staged.
+
+    The metadata given out are never modified: staging makes new ones.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._looked: _Looked | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table's metadata, with what is staged."""
+        looked, base, staged = self._looked, self._table.metadata, self._updates
+        if looked is None or looked.base is not base or looked.staged is not staged:
+            looked = self._looked = _Looked(base, staged, super().table_metadata)
+        return looked.metadata
+
+
+# --- files on S3 ----------------------------------------------------------------------------------
+
+
+FILE_IO = f"{__name__}.LakeFileIO"
+"""For PyIceberg's property ``py-io-impl``."""
+
+
+class LakeFileIO(PyArrowFileIO):
+    """Opens a file once its first part is full; one that is closed before is put whole."""
+
+    def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
+        opened = super()._initialize_s3_fs(netloc)
+        make, (options,) = opened.__reduce__()
+        return make({**options, "allow_delayed_open": True})

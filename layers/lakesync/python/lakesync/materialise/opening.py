@@ -16,10 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from lakesync.adapters.connect import database_adapter
 from lakesync.adapters.database_types import DatabasePlace, added_kinds, opened_by_type
-from lakesync.adapters.hosts import ANYWHERE
+from lakesync.adapters.network import ANYWHERE
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.installing import how_to_install
-from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.materialise.lake_catalogue import LakeCatalogue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from lakesync.adapters.connect import OpenedAdapter
-    from lakesync.adapters.row_images import DestinationDatabase
+    from lakesync.adapters.database import DestinationDatabase
     from lakesync.materialise.database import IcebergDatabase
     from lakesync.materialise.database.place import LakePlace
 
@@ -62,7 +62,7 @@ def opened_database(
             None for what is there here.
         history_ms: how old history may be that is kept; None keeps all.
         hosts: which hosts that are not public it may be at, for a service whose users name
-            databases; see `lakesync.adapters.hosts`.
+            databases; see `lakesync.adapters.network`.
 
     Raises:
         ValidationFailed: the URL is none of a database that is known; it is not repeated.
@@ -122,9 +122,9 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
     def open_catalogue() -> Catalog:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - a cold start
 
-        from lakesync.materialise.file_io import NAME  # noqa: PLC0415
+        from lakesync.materialise.iceberg_table import FILE_IO  # noqa: PLC0415
 
-        return load_catalog("lake", **settings | {"py-io-impl": NAME})
+        return load_catalog("lake", **settings | {"py-io-impl": FILE_IO})
 
     return LakePlace(open_catalogue, prefix, warehouse if is_glue else "")
 

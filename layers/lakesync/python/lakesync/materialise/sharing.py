@@ -1,8 +1,21 @@
-"""One table over many gateways, by declaration: its member tables, and its columns.
+"""Shares: one table over many gateways, by declaration, as views that are kept in step.
 
 A share is a view, so the data of gateways stay apart: ``docs/adr/0033-shared-tables.md``. Its
-members are in a document, which the job keeps in step with the tables that it makes. Law L24:
-``docs/spec/lake.md``.
+members are in a document, which the job keeps in step with the tables that it makes, and with their
+columns.
+
+    1. the document names the table as it is now     one conditional write
+    2. the catalogue's views are made to match       compared, and replaced where they differ
+    3. the document is unchanged                     else 2 again
+
+Concurrent runs, and declarations of shares, are ordered by 1. By 3, the last one in 2 has read the
+latest document. If a run is killed in between, the next one compares and corrects. A fault of a
+share never stops a batch.
+
+A view has one branch for each gateway, identified by a constant in ``_gateway``. ``flights`` shows
+the tables as they are, with tombstones and LakeSync's own columns. ``flights__rows`` and
+``flights__live`` show, over all gateways, what the views of each gateway's table show. A query for
+one ``_gateway`` reads only that branch. Law L24: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -12,17 +25,39 @@ import re
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain, count
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from lakesync.core.column_types import precision_scale, widens
-from lakesync.core.names import KEPT_SUFFIXES, folded
-from lakesync.errors import ValidationFailed
-from lakesync.materialise.columns import LakeColumn
-from lakesync.materialise.shape import KINDS
-from lakesync.materialise.views import ViewedTable
+from lakesync.core.names import KEPT_SUFFIXES, LIVE_SUFFIX, ROWS_SUFFIX, folded
+from lakesync.core.wording import plural
+from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
+from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, table_input
+from lakesync.materialise.lake_schema import (
+    CLIENT,
+    COMMIT_STAMP,
+    HLC,
+    ID,
+    IS_DELETED,
+    KINDS,
+    STATE_TABLE,
+    SYNCED_AT,
+    UPDATED_AT,
+    LakeColumn,
+)
+from lakesync.materialise.views import DIALECTS, View, ViewedTable, views_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from lakesync.materialise.glue_views import GlueViews
+    from lakesync.materialise.views import Dialect
+    from lakesync.materialise.work_queue import LakeStore
+
+# --- declarations ---------------------------------------------------------------------------------
+
 
 SHARES: Final = "shares/"
 """The prefix of the documents of shares in the lake's bucket."""
@@ -203,3 +238,301 @@ def _wider_decimal(one: str, other: str) -> str:
     if first is None or second is None or first[1] != second[1]:
         return ""
     return f"decimal({max(first[0], second[0])},{first[1]})"
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+GATEWAY_COLUMN: Final = "_gateway"
+"""The gateway of a row; no table's own column begins with ``_``."""
+QUERY_BYTES_MAX: Final = 262_144
+"""Size of a share's view: Athena's limit for the text of a query, so that anybody may make it."""
+OWN_COLUMNS: Final = {
+    UPDATED_AT: "timestamp", COMMIT_STAMP: "integer", SYNCED_AT: "timestamp",
+    IS_DELETED: "boolean", HLC: "integer", CLIENT: "string",
+}  # fmt: skip
+"""LakeSync's own columns that a share shows; those that only a merge reads stay in the tables."""
+_SENTENCES: Final = {
+    "": "All rows of all gateways, with tombstones and what LakeSync knows of a row",
+    ROWS_SUFFIX: "The rows that exist, of all gateways, without LakeSync's own columns",
+    LIVE_SUFFIX: "The rows that exist, of all gateways, with changes that wait to be merged",
+}
+
+
+def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[View]:
+    """Yield the views of a share, in the SQL of an engine of `DIALECTS`; none without tables.
+
+    Args:
+        share: the share.
+        engine: whose SQL.
+        catalogue: the engine's name of the tables' catalogue, if it is needed.
+    """
+    if not share.members:
+        return
+    dialect = DIALECTS[engine]
+    columns = share.columns()
+    head = ((GATEWAY_COLUMN, "string"), (ID, "string"))
+    shown = (*head, *((column.name, column.type) for column in columns))
+    for suffix, sentence in _SENTENCES.items():
+        own = {} if suffix else OWN_COLUMNS
+        branches = (
+            _branch(gateway, member, columns, dialect, suffix, catalogue)
+            for gateway, member in share.members.items()
+        )
+        yield View(
+            share.name + suffix, (*shown, *own.items()), " UNION ALL ".join(branches), sentence
+        )
+
+
+def as_viewed(share: Share, database: str, stack: str) -> ViewedTable:
+    """Return a share in the form that the keeper of views accepts."""
+    comments = {GATEWAY_COLUMN: "The id of the gateway whose row it is"}
+    return ViewedTable(database, share.name, STATE_TABLE, (), stack, comments)
+
+
+def without_live(share: Share) -> tuple[str, ...]:
+    """Return the gateways whose table is too wide for a live view in the catalogue."""
+    wide = []
+    for gateway, member in sorted(share.members.items()):
+        table = member.viewed()
+        texts = (table_input(table, view)["ViewOriginalText"] for view in views_of(table, "athena"))
+        if any(len(text) > TEXT_CHARACTERS_MAX for text in texts):
+            wide.append(gateway)
+    return tuple(wide)
+
+
+def size_fault(share: Share) -> str:
+    """Return why a share exceeds what a view can cover; empty if it does not."""
+    table = as_viewed(share, "shared", "")
+    for view in shared_views(share, "athena"):
+        size, text = len(view.select.encode()), len(table_input(table, view)["ViewOriginalText"])
+        share_of_it = max(size / QUERY_BYTES_MAX, text / TEXT_CHARACTERS_MAX)
+        if share_of_it > 1:
+            number = len(share.members)
+            return (
+                f"a view over {plural(number, 'gateway')} of "
+                f"{plural(len(share.columns()), 'column')} takes {size:,} bytes, and may have "
+                f"{QUERY_BYTES_MAX:,}: about {int(number / share_of_it)} "
+                "gateways fit; name fewer by a pattern"
+            )
+    return ""
+
+
+def _branch(
+    gateway: str,
+    member: Member,
+    columns: tuple[SharedColumn, ...],
+    dialect: Dialect,
+    suffix: str,
+    catalogue: str,
+) -> str:
+    values = [f"{_text(gateway)} AS {dialect.name(GATEWAY_COLUMN)}", dialect.name(ID)]
+    values += [_value(column, gateway, dialect, of_view=bool(suffix)) for column in columns]
+    if suffix:
+        # Events have no waiting changes: they have only this view.
+        view = suffix if KINDS[member.kind] is STATE_TABLE else ROWS_SUFFIX
+        source = dialect.name(member.database, member.table + view)
+    else:
+        values += [_own_value(name, member, dialect) for name in OWN_COLUMNS]
+        place = [part for part in (catalogue, member.database) if part]
+        source = dialect.name(*place, member.table)
+    return f"SELECT {', '.join(values)} FROM {source}"  # noqa: S608 - quoted
+
+
+def _value(column: SharedColumn, gateway: str, dialect: Dialect, *, of_view: bool) -> str:
+    """Return a column's value at a gateway, with the share's name and type."""
+    name = dialect.name(column.name)
+    there = column.types.get(gateway)
+    if there is None:
+        return f"CAST(NULL AS {dialect.type_name(column.type)}) AS {name}"
+    value = own = dialect.name(there.name)
+    if there.type == "timestamp" and not of_view:
+        value = dialect.instant.format(value=value)
+    wanted = dialect.type_name(column.type)
+    if there.type == "bytes" != column.type:
+        value = dialect.encoded.format(value=value)
+    elif dialect.type_name(there.type) != wanted:
+        value = f"CAST({value} AS {wanted})"
+    return value if value == own == name else f"{value} AS {name}"
+
+
+def _own_value(name: str, member: Member, dialect: Dialect) -> str:
+    quoted, kind = dialect.name(name), OWN_COLUMNS[name]
+    if KINDS[member.kind] is not STATE_TABLE and name == IS_DELETED:
+        return f"FALSE AS {quoted}"
+    if KINDS[member.kind] is not STATE_TABLE and name == UPDATED_AT:
+        return f"CAST(NULL AS {dialect.type_name(kind)}) AS {quoted}"
+    value = dialect.instant.format(value=quoted) if kind == "timestamp" else quoted
+    return quoted if value == quoted else f"{value} AS {quoted}"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+# --- keeping them in step -------------------------------------------------------------------------
+
+
+TRIES_MAX: Final = 20
+"""How often another writer may be first, before a change of a share is given up."""
+
+
+class Shares:
+    """The documents of a stack's shares."""
+
+    def __init__(self, store: LakeStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[str, Share]] = {}
+
+    def all(self) -> list[Share]:
+        """Return all of them, by name: one listing, and those that changed since the last."""
+        etags = self._store.etags(SHARES)
+        shares = []
+        for key in sorted(etags):
+            known = self._known.get(key)
+            share = known[1] if known and known[0] == etags[key] else self.read(share_name(key))
+            if share is not None:
+                shares.append(share)
+        return shares
+
+    def read(self, name: str) -> Share | None:
+        """Return a share; None if there is none."""
+        return self._read(name)[0]
+
+    def change(self, name: str, to: Callable[[Share | None], Share | None]) -> Share | None:
+        """Change a share's document, even under concurrent changes; give the new one.
+
+        Args:
+            name: its name.
+            to: gives the new document from the present one; called again if another writer was
+                first.
+
+        Raises:
+            Conflict: another writer was first too often.
+        """
+        for _ in range(TRIES_MAX):
+            share, etag = self._read(name)
+            wanted = to(share)
+            if wanted is None or wanted == share:
+                return wanted
+            if self._store.put_if_unchanged(share_key(name), wanted.as_json(), etag) is not None:
+                return wanted
+        raise Conflict(f"the share {name} is being changed by others; try again")
+
+    def remove(self, name: str) -> None:
+        """Remove a share. Idempotent."""
+        self._store.delete(share_key(name))
+
+    def _read(self, name: str) -> tuple[Share | None, str | None]:
+        key = share_key(name)
+        stored = self._store.read(key)
+        if stored is None:
+            self._known.pop(key, None)
+            return None, None
+        share = share_of(key, stored.body)
+        self._known[key] = stored.etag, share
+        return share, stored.etag
+
+
+class SharedViews:
+    """The views of shares in the Glue Data Catalog."""
+
+    def __init__(self, glue: GlueViews, shares: Shares, prefix: str, stack: str) -> None:
+        """Prepare the work.
+
+        Args:
+            glue: where views are kept.
+            shares: the documents.
+            prefix: of the stack's databases.
+            stack: whose views they are.
+        """
+        self._glue = glue
+        self._shares = shares
+        self._database = shared_database(prefix)
+        self._stack = stack
+
+    def keep(self, name: str) -> Mapping[str, str]:
+        """Make a share's views match its document. Idempotent, and safe in parallel.
+
+        Returns:
+            By view, why it is not as it should be.
+        """
+        for _ in range(TRIES_MAX):
+            share = self._shares.read(name)
+            if share is None or not share.members:
+                return {}
+            faults = self._keep(share)
+            if self._shares.read(name) == share:
+                return faults
+        return {name: "its tables change all the time"}
+
+    def wrong(self, share: Share) -> Mapping[str, str]:
+        """Return by view what `keep` would change."""
+        if fault := size_fault(share):
+            return {share.name: fault}
+        viewed = as_viewed(share, self._database, self._stack)
+        return self._glue.these_wrong(viewed, shared_views(share, "athena"))
+
+    def drop(self, share: Share) -> None:
+        """Remove the views of a share, except those that somebody else made. Idempotent."""
+        self._glue.drop_these(
+            as_viewed(share, self._database, self._stack),
+            [share.name + suffix for suffix in ("", ROWS_SUFFIX, LIVE_SUFFIX)],
+        )
+
+    def _keep(self, share: Share) -> Mapping[str, str]:
+        if fault := size_fault(share):
+            return {share.name: fault}
+        viewed = as_viewed(share, self._database, self._stack)
+        views = {view.name: view for view in shared_views(share, "athena")}
+        faults: dict[str, str] = {}
+        if wide := without_live(share):
+            del views[share.name + LIVE_SUFFIX]
+            faults[share.name + LIVE_SUFFIX] = f"the table of {wide[0]} is too wide for one"
+        self._glue.make_database(self._database, "LakeSync: tables that are shared by gateways")
+        return faults | dict(self._glue.keep_these(viewed, views.values()))
+
+
+class KeptViews:
+    """The views of tables, and of the shares to which they belong: `ViewCatalogue` of a run."""
+
+    def __init__(self, glue: GlueViews | None, shares: Shares, prefix: str, stack: str) -> None:
+        """Prepare the work; without views in the catalogue only the documents are kept."""
+        self._glue = glue
+        self._shares = shares
+        self._views = None if glue is None else SharedViews(glue, shares, prefix, stack)
+        self._place = shared_database(prefix)
+        self._kept: dict[str, Share] = {}
+        self._one = Lock()
+
+    def keep(self, table: ViewedTable) -> Mapping[str, str]:
+        """Keep the views of a table, and of the shares that it belongs to."""
+        faults = {} if self._glue is None else dict(self._glue.keep(table))
+        try:
+            with self._one:  # tables of a share are processed in parallel
+                for share in self._shares.all():
+                    if share.wants(table.gateway, table.written):
+                        faults |= self._keep_share(share, table.gateway, member_of(table))
+        except (BotoCoreError, ClientError, LakeSyncError, LookupError, ValueError) as error:
+            faults["shares"] = f"{type(error).__name__}: {error}"
+        return faults
+
+    def _keep_share(self, share: Share, gateway: str, member: Member) -> Mapping[str, str]:
+        def joined(current: Share | None) -> Share | None:
+            if current is None or current.members.get(gateway) == member:
+                return current
+            return current.with_member(gateway, member)
+
+        now = self._shares.change(share.name, joined)
+        if now is None or self._views is None or self._kept.get(share.name) == now:
+            return {}
+        self._kept[share.name] = now  # a fault is reported once in a run, and again by the next run
+        faults = self._views.keep(share.name)
+        return {f"{self._place}.{view}": fault for view, fault in faults.items()}
+
+
+def member_of(table: ViewedTable) -> Member:
+    """Return a table in the form that a share stores."""
+    return Member(
+        table.database, table.name, table.kind.name, table.columns, delete_wins=table.delete_wins
+    )

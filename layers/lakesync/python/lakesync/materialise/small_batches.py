@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.claims import parse_claim
-from lakesync.core.plural import plural
+from lakesync.core.deliveries import parse_claim
+from lakesync.core.wording import plural
 from lakesync.errors import Conflict, LakeSyncError
-from lakesync.materialise.groups import group_of_table, table_of
-from lakesync.materialise.lease import Lease
-from lakesync.materialise.left import LeftToSpark, MergeLeft
+from lakesync.materialise.work_queue import Lease, LeftToSpark, MergeLeft, group_of_table, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.core.claims import Batch
+    from lakesync.core.deliveries import Batch
     from lakesync.materialise.small_table import SmallTable
-    from lakesync.materialise.storage import ClaimEntry, LakeStore
+    from lakesync.materialise.work_queue import ClaimEntry, LakeStore
 
 CLAIMS_MAX: Final = 50
 """Claims of one table that are examined, or of all if no table is named: more are no small work,

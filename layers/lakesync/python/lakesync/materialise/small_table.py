@@ -17,14 +17,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lakesync.core.merge import join
 from lakesync.core.names import CHANGES_SUFFIX, lake_database, lake_tables
 from lakesync.core.names import folded as folded_name
-from lakesync.materialise.chain import next_chain
-from lakesync.materialise.columns import evolve, is_own_comment, wanted_columns
 from lakesync.materialise.iceberg_table import IcebergTable
-from lakesync.materialise.left import LeftToSpark, MergeLeft
-from lakesync.materialise.shape import BATCH, COMMIT, EPOCH, EVENTS_TABLE, ID, STATE_TABLE
-from lakesync.materialise.staged import change_row, folded, read_deltas
-from lakesync.materialise.state_rows import row_of, state_in
-from lakesync.materialise.table_layout import wanted_layout
+from lakesync.materialise.lake_rows import change_row, folded, read_deltas, row_of, state_in
+from lakesync.materialise.lake_schema import (
+    BATCH,
+    COMMIT,
+    EPOCH,
+    EVENTS_TABLE,
+    ID,
+    STATE_TABLE,
+    evolve,
+    is_own_comment,
+    wanted_columns,
+    wanted_layout,
+)
+from lakesync.materialise.work_queue import LeftToSpark, MergeLeft, next_chain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,14 +40,11 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
 
-    from lakesync.core.claims import Batch
+    from lakesync.core.deliveries import Batch
     from lakesync.core.merge import RowState
-    from lakesync.materialise.chain import Chain
-    from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.lease import Lease
-    from lakesync.materialise.shape import BatchMark
-    from lakesync.materialise.staged import StagedDelta
-    from lakesync.materialise.storage import LakeStore
+    from lakesync.materialise.lake_rows import StagedDelta
+    from lakesync.materialise.lake_schema import BatchMark, LakeColumn
+    from lakesync.materialise.work_queue import Chain, LakeStore, Lease
 
 LOOKED_AT_BYTES_MAX: Final = 256 << 20
 """Size of the data files whose bounds may include a row of the batch: their ids are read."""

@@ -8,6 +8,10 @@ operations above them turn these into a ``Result``.
 from lakesync.ports.access import (
     GATEWAY_KIND,
     AccessStore,
+    AuditOutcome,
+    AuditQuery,
+    AuditRecord,
+    AuditStore,
     KnownClient,
     Quota,
     QuotaStore,
@@ -16,73 +20,25 @@ from lakesync.ports.access import (
     Usage,
     WindowUsage,
 )
-from lakesync.ports.actions import (
-    ActionKey,
-    ActionRun,
-    ActionRuns,
-    HandlerStore,
-    RunState,
-    StoredHandler,
-)
-from lakesync.ports.attachments import (
-    CarriesAttachments,
-    SignedObjects,
-    SignedRequest,
-    UploadState,
-)
-from lakesync.ports.audit import (
-    AuditOutcome,
-    AuditQuery,
-    AuditRecord,
-    AuditStore,
-)
 from lakesync.ports.buffer import (
     Buffer,
+    ClientStates,
+    Configurations,
+    DeliveryState,
+    DeliveryStates,
+    DestinationStore,
+    FlushState,
+    FlushStates,
     GatewayItems,
-)
-from lakesync.ports.client import (
-    ConnectorDescription,
-    DropsRequests,
-    Hearer,
-    Listening,
-    Listens,
-    RunsActions,
-    TellsConnectorTypes,
-    TellsSchemas,
-    Transport,
+    GatewaySlice,
+    Upkeep,
 )
 from lakesync.ports.commit_log import (
-    CommitLog,
-)
-from lakesync.ports.common import (
-    Chance,
-    MarkKey,
-    RowKey,
-    WallClock,
-)
-from lakesync.ports.configuration import (
-    Configurations,
-    DestinationStore,
-)
-from lakesync.ports.connections import (
-    CONNECTION_S_MAX,
-    Connection,
-    Connections,
-    Delivered,
-    NotifyState,
-    Sockets,
-    Tickets,
-)
-from lakesync.ports.connectors import (
-    ConnectorStore,
-    PollSchedules,
-    SecretStore,
-    StoredConnector,
-)
-from lakesync.ports.entries import (
     NO_HEAD,
     ROW_PARTS,
+    Chance,
     Commit,
+    CommitLog,
     ConfigMoved,
     Head,
     HeadBusy,
@@ -90,31 +46,57 @@ from lakesync.ports.entries import (
     LaneCommit,
     LogEntry,
     LogSlice,
+    MarkKey,
     MarkPut,
+    RowKey,
     RowPut,
+    Rows,
     RowSlice,
     StaleRead,
     StoredMark,
     StoredRow,
+    WallClock,
     head_after,
 )
-from lakesync.ports.lake import (
+from lakesync.ports.connections import (
+    CONNECTION_S_MAX,
+    Connection,
+    Connections,
+    ConnectorDescription,
+    Delivered,
+    DropsRequests,
+    Hearer,
+    Listening,
+    Listens,
+    NotifyState,
+    RunsActions,
+    Sockets,
+    TellsConnectorTypes,
+    TellsSchemas,
+    Tickets,
+    Transport,
+)
+from lakesync.ports.connectors import (
+    ActionKey,
+    ActionRun,
+    ActionRuns,
+    ConnectorStore,
+    HandlerStore,
+    PollSchedules,
+    RunState,
+    SecretStore,
+    StoredConnector,
+    StoredHandler,
+)
+from lakesync.ports.objects import (
     BatchEncoder,
     BatchRow,
+    CarriesAttachments,
     ObjectStore,
     Queue,
-)
-from lakesync.ports.rows import (
-    Rows,
-)
-from lakesync.ports.upkeep import (
-    ClientStates,
-    DeliveryState,
-    DeliveryStates,
-    FlushState,
-    FlushStates,
-    GatewaySlice,
-    Upkeep,
+    SignedObjects,
+    SignedRequest,
+    UploadState,
 )
 
 __all__ = [

@@ -1,9 +1,13 @@
-"""Who is calling: the authoriser's answer, and what a caller may do with it.
+"""Callers: who they are, what they may do, and how far a client has read.
 
 The authoriser verifies a token once and API Gateway may reuse its answer, for up to the cache's
 lifetime, on *every* route and for *every* gateway id. So the answer never means "allowed": it
 passes on the token's claims, and each request is decided here, by its own address and at its own
 time. A missing or unreadable claim is refused.
+
+Roles: a ``client`` reads and writes rows. An ``operator`` sees how the gateway performs and who
+uses it, but no rows, and changes nothing. An ``admin`` may do all of it. A route that is not named
+here cannot be created. Law U6: ``docs/spec/access.md``.
 
 Why: ``docs/adr/0002-authoriser-answers.md``.
 """
@@ -17,16 +21,89 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.core.delta import check_client_id
-from lakesync.errors import AuthFailed, Forbidden, ValidationFailed
+from lakesync.core.messages import QUARANTINED_MAX
+from lakesync.errors import AuthFailed, Forbidden, LakeSyncError, ValidationFailed
 from lakesync.gateway.access import check_user
-from lakesync.runtime.roles import ADMIN, CLIENT, ROLES
+from lakesync.runtime import observe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakesync.core.messages import Pull
     from lakesync.gateway.access import Access
 
     Context: TypeAlias = dict[str, str]
+
+# --- roles of routes ------------------------------------------------------------------------------
+
+
+CLIENT: Final = "client"
+OPERATOR: Final = "operator"
+ADMIN: Final = "admin"
+ROLES: Final = (CLIENT, OPERATOR, ADMIN)
+
+_ROWS: Final = (CLIENT, ADMIN)
+_LOOKS: Final = (OPERATOR, ADMIN)
+_ALL: Final = (ADMIN,)
+
+ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "push": _ROWS,
+        "pull": _ROWS,
+        "pullByPost": _ROWS,
+        "checkpoint": _ROWS,
+        "metrics": _ROWS,
+        "clientSchemas": _ROWS,
+        "runActions": _ROWS,
+        "actions": _ROWS,
+        "uploadAttachment": _ROWS,
+        "downloadAttachment": _ROWS,
+        "connect": _ROWS,
+        "ticket": _ROWS,
+        "adminMetrics": _LOOKS,
+        "audit": _LOOKS,
+        "clients": _LOOKS,
+        "access": _LOOKS,
+        "schemas": _LOOKS,
+        "syncRules": _LOOKS,
+        "tables": _LOOKS,
+        "flushing": _LOOKS,
+        "registerSchema": _ALL,
+        "saveSyncRules": _ALL,
+        "placeTable": _ALL,
+        "removeTable": _ALL,
+        "changeAccess": _ALL,
+        "disconnectClient": _ALL,
+        "flush": _ALL,
+        "saveFlushing": _ALL,
+        "deleteGateway": _ALL,
+        # A source's or a database's text of its last error, and of dead letters, may contain
+        # values.
+        "connectors": _ALL,
+        "connector": _ALL,
+        "registerConnector": _ALL,
+        "changeConnector": _ALL,
+        "removeConnector": _ALL,
+        "destinations": _ALL,
+        "declareDestination": _ALL,
+        "changeDestination": _ALL,
+        "removeDestination": _ALL,
+        "flows": _ALL,
+        "declareFlow": _ALL,
+        "changeFlow": _ALL,
+        "removeFlow": _ALL,
+        "actionHandlers": _ALL,
+        "registerActionHandler": _ALL,
+        "removeActionHandler": _ALL,
+    }
+)
+"""By what the API's description names each route; ``connect`` is the WebSocket's handshake."""
+EVEN_DELETED: Final = frozenset({"deleteGateway", "audit"})
+"""What may be asked of a gateway that was deleted: to go on, and who did it."""
+
+
+# --- callers --------------------------------------------------------------------------------------
+
 
 LEEWAY_S: Final = 5
 """How far the token issuer's clock and ours may differ."""
@@ -188,3 +265,21 @@ def caller_of(
         raise Forbidden("the token is for another gateway; its gw must equal the id in the path")
     access.check_user(gateway, claims.user, even_deleted=even_deleted)
     return Caller(claims, access)
+
+
+# --- what pulls reveal ----------------------------------------------------------------------------
+
+
+def noted(access: Access, gateway: str, pull: Pull) -> None:
+    """Note how far a client has read and what it has in quarantine; its answer never waits on it.
+
+    A follower's cursor is moved by receipts too, and is stored elsewhere; a source has none.
+    """
+    if not pull.own_cursor or pull.source:
+        return
+    quarantined = None if pull.quarantined is None else min(pull.quarantined, QUARANTINED_MAX)
+    cursor = 0 if pull.snapshot else pull.since
+    try:
+        access.note(gateway, pull.client_id, cursor, quarantined)
+    except LakeSyncError as error:
+        observe.failure(error, route="noting")

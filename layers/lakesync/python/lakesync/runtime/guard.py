@@ -1,7 +1,7 @@
 """Before any route's own code: who may call it, and a record of what it is about to change.
 
 Rules of this module
-    1. A route that `lakesync.runtime.roles` does not name cannot be created.
+    1. A route that `lakesync.runtime.auth` does not name cannot be created.
     2. A route below ``/admin/`` with any method except GET changes something: it cannot be created
        without `audited`, which states how to read the state that it changes.
     3. A route below ``/admin/`` refuses parameters that it does not have. Otherwise a misspelt one
@@ -27,11 +27,9 @@ from lakesync.core.values import parse
 from lakesync.errors import InternalError, LakeSyncError, ValidationFailed
 from lakesync.gateway.audit import NOT_KNOWN, Who
 from lakesync.ports import AuditOutcome
-from lakesync.runtime import bodies, observe
-from lakesync.runtime.auth import is_gateway
-from lakesync.runtime.http import caller_in, request_id
-from lakesync.runtime.parameters import GATEWAY_FORM, check_query, wrong_form
-from lakesync.runtime.roles import ALLOWED, EVEN_DELETED
+from lakesync.runtime import http, observe
+from lakesync.runtime.auth import ALLOWED, EVEN_DELETED, is_gateway
+from lakesync.runtime.http import GATEWAY_FORM, caller_in, check_query, request_id, wrong_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -112,7 +110,7 @@ class GuardedRoute(APIRoute):
         serve: Serve = super().get_route_handler()
         operation = str(self.operation_id)
         if operation not in ALLOWED:
-            raise TypeError(f"{self.path}: runtime/roles.py does not say who may ask {operation}")
+            raise TypeError(f"{self.path}: runtime/auth.py does not say who may ask {operation}")
         shows: Shows | None = getattr(self.endpoint, _SHOWS, None)
         changes = self.path.startswith("/admin/") and bool(set(self.methods or ()) - _READS)
         if changes and shows is None:
@@ -211,6 +209,6 @@ def _state(shows: Shows, asked: Asked) -> tuple[str, object]:
 async def _body(request: Request) -> object:
     coding = request.headers.get("content-encoding")
     try:
-        return parse(bodies.read_body(await request.body(), coding, AUDITED_BODY_BYTES_MAX))
+        return parse(http.read_body(await request.body(), coding, AUDITED_BODY_BYTES_MAX))
     except LakeSyncError:
         return None  # the route says what is wrong with it

@@ -1,25 +1,40 @@
-"""FastAPI apps for Lambda: one boundary where errors become answers.
+"""FastAPI apps for Lambda: bodies, parameters, and one boundary where errors become answers.
 
 Every failure is answered through `lakesync.errors`: an error of the tree by its code, a malformed
 parameter as VALIDATION_ERROR that names it, an unknown address as NOT_FOUND, and anything
 unexpected as INTERNAL_ERROR. An internal failure is answered with the request's id and no detail;
 the detail is in the log, under that id.
+
+Parameters: FastAPI checks them before any route's own code, and pydantic words the faults; here
+they become our errors, for all routes alike. A new ``pattern`` of a parameter needs its words in
+`_FORMS`.
+
+Bodies: API Gateway hands a body over as text or as base64 (``isBase64Encoded``), as it judges by
+the content type. Both are read, with gzip in both directions, always bounded. As text, bytes that
+are not UTF-8 cannot arrive: they are dropped or replaced on the way, so that what is compressed is
+lost, and anything else may be changed. What shows this is refused; see `check_whole`.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import time
+import zlib
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from mangum import Mangum
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
 from lakesync.core.values import parse
 from lakesync.errors import (
+    BodyTooLarge,
     FaultsNamed,
     InternalError,
     LakeSyncError,
@@ -27,18 +42,268 @@ from lakesync.errors import (
     NotOffered,
     ValidationFailed,
 )
-from lakesync.runtime import bodies, observe
-from lakesync.runtime.auth import Caller, caller_of
-from lakesync.runtime.parameters import GATEWAY_FORM, malformed
-from lakesync.runtime.uncached import Uncached
+from lakesync.runtime import observe
+from lakesync.runtime.auth import GATEWAY_ID, Caller, caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lakesync.gateway.access import Access
     from lakesync.gateway.audit import Audit
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+GZIP_BYTES_MIN: Final = 1024
+"""Smaller answers are sent as they are: compressing them saves no packet."""
+GZIP_MEMBERS_MAX: Final = 100
+"""Members of one compressed body; senders write one. Each costs a copy of the bytes after it."""
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
+"""What stands in text for bytes that are not UTF-8; also a character like any other."""
+_GZIP_LEVEL: Final = 1
+_GZIP_WINDOW: Final = 31
+
+
+class Encoding(Enum):
+    """The two encodings of the protocol's messages."""
+
+    JSON = "application/json"
+    PROTOBUF = "application/x-protobuf"
+
+
+_KNOWN: Final = {encoding.value: encoding for encoding in Encoding}
+
+
+def request_encoding(content_type: str | None) -> Encoding:
+    """Return the encoding of a request's body; JSON if it does not say.
+
+    Raises:
+        ValidationFailed: it says something else.
+    """
+    if not content_type:
+        return Encoding.JSON
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind not in _KNOWN:
+        raise ValidationFailed(
+            f"send {' or '.join(_KNOWN)}, not {kind[:60]!r}", field="Content-Type"
+        )
+    return _KNOWN[kind]
+
+
+def answer_encoding(accept: str | None, otherwise: Encoding) -> Encoding:
+    """Return the encoding that the caller prefers; ``otherwise`` if any is acceptable."""
+    liked = [
+        (quality, encoding)
+        for kind, quality in _preferences(accept)
+        if quality > 0 and (encoding := _KNOWN.get(kind))
+    ]
+    if not liked:
+        return otherwise
+    return max(liked, key=lambda choice: choice[0])[1]
+
+
+def accepts_gzip(accept_encoding: str | None) -> bool:
+    """Return whether the caller can read gzip."""
+    wishes = dict(_preferences(accept_encoding))
+    return wishes.get("gzip", wishes.get("*", 0)) > 0
+
+
+def _preferences(header: str | None) -> Iterator[tuple[str, float]]:
+    for part in (header or "").split(","):
+        kind, *parameters = part.split(";")
+        quality = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "q":
+                quality = _quality(value)
+        yield kind.strip().lower(), quality
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def encodable(event: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's event with a body that has bytes: halves of surrogate pairs have none.
+
+    They stay what they are, which is not UTF-8, so that whoever reads the body refuses it.
+    """
+    body = event.get("body")
+    if not isinstance(body, str) or event.get("isBase64Encoded") or body.isascii():
+        return event
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        raw = body.encode("utf-8", "surrogatepass")
+        return {**event, "body": base64.b64encode(raw).decode(), "isBase64Encoded": True}
+    return event
+
+
+def check_whole(event: Mapping[str, Any], body: bytes, headers: Mapping[str, str]) -> None:
+    """Check that a body that was handed over as text is the one that was sent, where that shows.
+
+    A replacement character may be one that somebody wrote. It stands for lost bytes if the body is
+    not as long as its sender says, which it nearly always is not.
+
+    Raises:
+        ValidationFailed: it is another.
+    """
+    if event.get("isBase64Encoded") or not body:
+        return
+    if headers.get("content-encoding", "identity").strip().lower() not in {"identity", ""}:
+        raise ValidationFailed(
+            "the compressed body was read as text on its way, and is lost: send it uncompressed, "
+            f"or as {Encoding.PROTOBUF.value}",
+            field="Content-Encoding",
+        )
+    length = headers.get("content-length", "")
+    if _REPLACED in body and length.isdecimal() and int(length) != len(body):
+        raise ValidationFailed("text is not valid UTF-8, and was changed on its way; send UTF-8")
+
+
+def read_body(body: bytes, content_encoding: str | None, bytes_max: int) -> bytes:
+    """Return a request's body, decompressed; never more than ``bytes_max``, whatever it claims.
+
+    Raises:
+        BodyTooLarge: it is larger, or would be once decompressed.
+        ValidationFailed: its compression is not supported, or it is damaged.
+    """
+    coding = (content_encoding or "identity").strip().lower()
+    if coding not in {"identity", "gzip"}:
+        raise ValidationFailed("send the body plain or as gzip", field="Content-Encoding")
+    plain = _inflate(body, bytes_max) if coding == "gzip" else body
+    if len(plain) > bytes_max:
+        raise BodyTooLarge(f"the body may hold {bytes_max} bytes, decompressed; push fewer deltas")
+    return plain
+
+
+def _inflate(body: bytes, bytes_max: int) -> bytes:
+    """Decompress, stopping one byte past the limit: a bomb costs no more than an honest body."""
+    inflated: list[bytes] = []
+    room = bytes_max + 1
+    rest = body
+    try:
+        while rest and room > 0:
+            if len(inflated) == GZIP_MEMBERS_MAX:
+                raise ValidationFailed(
+                    f"the gzip body has over {GZIP_MEMBERS_MAX} members; compress it as one",
+                    field="Content-Encoding",
+                )
+            member = zlib.decompressobj(_GZIP_WINDOW)
+            inflated.append(member.decompress(rest, room))
+            room -= len(inflated[-1])
+            if not member.eof and room > 0:
+                raise ValidationFailed("the gzip body ends too early")
+            rest = member.unused_data
+    except zlib.error as exc:
+        raise ValidationFailed(f"the body is not gzip: {exc}", field="Content-Encoding") from exc
+    return b"".join(inflated)
+
+
+def compressed(body: bytes) -> bytes:
+    """Compress an answer, for speed rather than size, as the function's time is the cost."""
+    return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+GATEWAY_FORM: Final = f"^{GATEWAY_ID}$"
+NAME_FORM: Final = "^[A-Za-z0-9_-]{1,64}$"
+TABLE_FORM: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+STAMP_FORM: Final = "^[0-9]{1,19}$"
+CHECKPOINT_FORM: Final = "^[0-9a-f]{16}-[0-9a-f]{16}$"
+_FORMS: Final[Mapping[str, str]] = {
+    GATEWAY_FORM: "an id of letters, digits, _ and -, at most 64",
+    NAME_FORM: "a name of letters, digits, _ and -, at most 64",
+    TABLE_FORM: "a table's name: letters, digits and _, at most 64, no digit first",
+    STAMP_FORM: "a stamp: a decimal string",
+    CHECKPOINT_FORM: "the `X-Checkpoint-Id` of an answer",
+}
+_MUST_BE: Final[Mapping[str, str]] = {
+    "bool_parsing": "true or false",
+    "greater_than_equal": "at least {ge:,}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "less_than": "less than {lt:,}",
+    "less_than_equal": "at most {le:,}",
+    "string_too_long": "at most {max_length:,} characters long",
+}
+"""What a parameter must be that fails in one of pydantic's ways."""
+
+
+def check_query(given: Iterable[tuple[str, str]], known: Collection[str]) -> None:
+    """Refuse a query with a parameter that its address does not have, or that it has twice.
+
+    Raises:
+        ValidationFailed: it names the parameter, and those that there are.
+    """
+    seen: set[str] = set()
+    for name, _ in given:
+        if name not in known:
+            there = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise ValidationFailed(
+                f"this address has no parameter {name[:64]}; {there}", field=name[:64]
+            )
+        if name in seen:
+            raise ValidationFailed(f"{name} was given twice; give it once", field=name)
+        seen.add(name)
+
+
+def malformed(fault: Mapping[str, Any]) -> ValidationFailed:
+    """Return the refusal of a parameter, from pydantic's description of its fault."""
+    name = str(fault["loc"][-1])
+    limits: Mapping[str, Any] = fault.get("ctx", {})
+    if limits.get("pattern") in _FORMS:
+        return wrong_form(name, limits["pattern"])
+    wanted = _MUST_BE.get(fault["type"])
+    if wanted is None:
+        return ValidationFailed(
+            f"{name} is not as /openapi.json describes this parameter", field=name
+        )
+    return ValidationFailed(f"{name} must be {wanted.format_map(limits)}", field=name)
+
+
+def wrong_form(name: str, form: str) -> ValidationFailed:
+    """Return the refusal of a parameter that is not of one of the forms of this module."""
+    return ValidationFailed(f"{name} must be {_FORMS[form]}", field=name)
+
+
+# --- no answer is cached --------------------------------------------------------------------------
+
+
+NOT_CACHED: Final = ("cache-control", "no-store")
+
+
+class Uncached:
+    """Forbids every cache between gateway and client, and a browser's on disk, to keep an answer.
+
+    It wraps a whole app, so no route can forget it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; see ASGI."""
+
+        async def send_uncached(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                name, value = NOT_CACHED
+                MutableHeaders(scope=message)[name] = value
+            await send(message)
+
+        await self._app(scope, receive, send_uncached)
+
+
+# --- apps -----------------------------------------------------------------------------------------
+
 
 ANSWER_BYTES_MAX: Final = 4_300_000
 """Lambda answers at most 6 MB, in which a binary body is base64: a third larger."""
@@ -95,8 +360,8 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
         ValidationFailed: its compression is unknown or damaged, or it came changed.
     """
     body, headers = await request.body(), request.headers
-    bodies.check_whole(_event(request.scope), body, headers)
-    return bodies.read_body(body, headers.get("content-encoding"), bytes_max)
+    check_whole(_event(request.scope), body, headers)
+    return read_body(body, headers.get("content-encoding"), bytes_max)
 
 
 async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
@@ -107,7 +372,7 @@ async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
             another.
         BodyTooLarge: it is over ``bytes_max``.
     """
-    if bodies.request_encoding(request.headers.get("content-type")) is not bodies.Encoding.JSON:
+    if request_encoding(request.headers.get("content-type")) is not Encoding.JSON:
         raise ValidationFailed(wanted, field="Content-Type")
     value: object = parse(await body_of(request, bytes_max))
     try:
@@ -120,16 +385,16 @@ async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
     return value
 
 
-def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:
+def answer(request: Request, body: bytes, encoding: Encoding) -> Response:
     """Return a successful response, compressed if the caller accepts that and it is worth it.
 
     A response too large for Lambda is compressed in any case: a commit is never split.
     """
     headers = {"x-request-id": request_id(request.scope), "vary": "accept, accept-encoding"}
-    reads_gzip = bodies.accepts_gzip(request.headers.get("accept-encoding"))
-    is_worth_it = reads_gzip and len(body) >= bodies.GZIP_BYTES_MIN
+    reads_gzip = accepts_gzip(request.headers.get("accept-encoding"))
+    is_worth_it = reads_gzip and len(body) >= GZIP_BYTES_MIN
     if is_worth_it or len(body) > ANSWER_BYTES_MAX:
-        body = bodies.compressed(body)
+        body = compressed(body)
         headers["content-encoding"] = "gzip"
     return Response(body, media_type=encoding.value, headers=headers)
 
@@ -137,7 +402,7 @@ def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response
 def answer_json(request: Request, value: Mapping[str, object]) -> Response:
     """Return a successful response of plain JSON values."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return answer(request, text.encode(), bodies.Encoding.JSON)
+    return answer(request, text.encode(), Encoding.JSON)
 
 
 # --- the app --------------------------------------------------------------------------------------
@@ -172,7 +437,7 @@ def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, An
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
-            return served(bodies.encodable(event), context)
+            return served(encodable(event), context)
         finally:
             observe.publish()
 
@@ -202,7 +467,7 @@ def error_answer(scope: Scope, error: LakeSyncError) -> Response:
     if error.retry_after_s:
         headers["retry-after"] = str(error.retry_after_s)
     text = json.dumps(body, separators=(",", ":"))
-    return Response(text, error.status, headers, bodies.Encoding.JSON.value)
+    return Response(text, error.status, headers, Encoding.JSON.value)
 
 
 def _event(scope: Scope) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The settings of each function, read from its environment once per cold start.
 
 One frozen class for each function, composed of small parts. `load` reports every missing or
-malformed variable at once, in one message, before the function serves anything.
+malformed variable at once, in one message, before the function serves anything. Those of the
+functions of WebSockets are in `lakesync.runtime.wiring_realtime`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def words_or_none(text: str) -> tuple[str, ...]:
 
 def read_hosts(text: str) -> tuple[str, ...]:
     """Read hosts, domains and networks with commas between them; there may be none."""
-    from lakesync.adapters.hosts import check_listed  # noqa: PLC0415 - of functions with databases
+    from lakesync.adapters.network import (  # noqa: PLC0415 - of functions with databases
+        check_listed,
+    )
 
     entries = words_or_none(text)
     check_listed(entries)
@@ -215,7 +218,7 @@ class MaterialiseSettings(Aws):
     """How long deltas may wait in a changes table for a merge that needs a run; 0: not at all."""
     database_prefix: str = variable("DATABASE_PREFIX", not_empty)
     lake_catalogue: str = variable("LAKE_CATALOGUE", not_empty)
-    """Where the lake's tables are listed; see `lakesync.materialise.catalogue`."""
+    """Where the lake's tables are listed; see `lakesync.materialise.lake_catalogue`."""
     stack_id: str = variable("STACK_ID", not_empty)
 
 
@@ -275,3 +278,112 @@ def load(kind: type[S], environment: Mapping[str, str]) -> S:
     if faults:
         raise SettingsError(f"set the function's environment: {'; '.join(faults)}")
     return kind(**values)
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionSettings(BufferSettings):
+    """What ``functions/actions`` needs."""
+
+    actions_table: str = variable("ACTIONS_TABLE", not_empty)
+    """What is remembered of actions."""
+    action_secrets: str = variable("ACTION_SECRETS", not_empty)
+    """What the names of action handlers' secrets begin with."""
+    action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
+    """Where webhooks may go."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""
+
+
+# --- attachments ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachmentSettings(QuotaSettings):
+    """What ``functions/attachments`` needs."""
+
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    """Where attachments are, below a prefix of their own."""
+    attachment_bytes_max: int = variable("ATTACHMENT_BYTES_MAX", positive)
+    """The largest file that is taken."""
+
+
+# --- connectors -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(PushSettings):
+    """What functions need that push what connectors read."""
+
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
+    connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
+    """Where connectors may ask over HTTP."""
+    metric_namespaces: tuple[str, ...] = variable("METRIC_NAMESPACES", words_or_none, ())
+    """Of which namespaces of CloudWatch connectors may read metrics."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PollSettings(IngestSettings):
+    """What ``functions/ingest`` and ``functions/flow`` need besides."""
+
+    secret_prefix: str = variable("SECRET_PREFIX", not_empty, "")
+    """The prefix of the names of secrets with databases' URLs; empty if no flow to or from a
+    database is polled.
+    """
+    flow_job_rows: int = variable("FLOW_JOB_ROWS", not_negative, 0)
+    """From how many rows ahead on a table of a flow is the job's; 0 for never."""
+    audit_table: str = variable("AUDIT_TABLE", not_empty, "")
+    """Where changes of sources' schemas are recorded; empty for a job, which notices none."""
+    schema_event_bus: str = variable("SCHEMA_EVENT_BUS", not_empty, "none")
+    """Where they are events."""
+    place: str = variable("FLOW_PLACE", not_empty, "")
+    """Where it polls (`lakesync.core.flows.Flow.place`), if the prefix does not say it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookSettings(IngestSettings):
+    """What ``functions/webhook`` needs: it pushes what webhooks bring."""
+
+    actions_table: str = variable("ACTIONS_TABLE", not_empty)
+    """Where it is noted which were taken."""
+
+
+# --- pulls and sources ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullAndSourceSettings(PullSettings):
+    """What ``functions/pull`` needs, but for tickets."""
+
+    source_function: str = variable("SOURCE_FUNCTION", not_empty)
+    """The name of ``functions/pull_source``, which answers pulls from declared databases."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePullSettings(BufferSettings):
+    """What ``functions/pull_source`` needs."""
+
+    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
+    """What the names of the secrets begin with that hold databases' URLs."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""
+
+
+# --- retention ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetainSettings(BufferSettings):
+    """What ``functions/retain`` needs."""
+
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+    checkpoint_every_hours: int = variable("CHECKPOINT_EVERY_HOURS", positive)
+    checkpoint_chunk_bytes: int = variable("CHECKPOINT_CHUNK_BYTES", positive)
+    checkpoint_lake_rows: int = variable("CHECKPOINT_LAKE_ROWS", positive)
+    log_keep_days: int = variable("LOG_KEEP_DAYS", positive)
+    tombstone_keep_days: int = variable("TOMBSTONE_KEEP_DAYS", positive)

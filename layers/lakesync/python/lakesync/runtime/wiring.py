@@ -1,7 +1,8 @@
 """Builds objects from settings: the one place that chooses implementations, per cold start.
 
 Modules that a function does not use are not even imported, which would lengthen its cold start.
-Tests replace `buffer` with another buffer, and run the same functions.
+Tests replace `buffer` with another buffer, and run the same functions. What only some functions
+need is built by `wiring_connectors` and `wiring_realtime`, and beside the handlers that use it.
 """
 
 from __future__ import annotations
@@ -13,26 +14,43 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
+from lakesync.ports import Quota
 from lakesync.runtime import settings as settings_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakesync.adapters.lake.sqs import SqsQueue
-    from lakesync.compat.checkpoint_stream import CheckpointService
-    from lakesync.compat.followers import FollowingPulls
-    from lakesync.compat.pushes import FollowingPushes
+    from lakesync.buffer.caller import DynamoCaller
+    from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
+    from lakesync.compat.follower_pushes import FollowingPushes
+    from lakesync.gateway.access import Access, AccessAdmin
     from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.attachments import AttachmentService
+    from lakesync.gateway.audit import Audit
+    from lakesync.gateway.quota import Quotas
     from lakesync.log.limits import Limits
     from lakesync.maintenance.flush import Flusher
-    from lakesync.ports import Buffer, GatewaySlice, ObjectStore
+    from lakesync.ports import (
+        AccessStore,
+        AuditStore,
+        Buffer,
+        GatewayItems,
+        GatewaySlice,
+        ObjectStore,
+        QuotaStore,
+        SignedObjects,
+    )
     from lakesync.runtime.settings import (
         AdminSettings,
+        AttachmentSettings,
         Aws,
         BufferSettings,
         FlushSettings,
+        PollSettings,
         PullSettings,
         PushSettings,
+        QuotaSettings,
         ScheduleFlushSettings,
     )
 
@@ -81,7 +99,6 @@ class Randomness:
 def buffer(settings: BufferSettings) -> Buffer:
     """Return the buffer on DynamoDB."""
     from lakesync.buffer.dynamo import DynamoBuffer  # noqa: PLC0415
-    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
     return DynamoBuffer(settings.buffer_table, dynamo(settings))
 
@@ -91,7 +108,7 @@ def buffer(settings: BufferSettings) -> Buffer:
 
 def push_service(settings: PushSettings) -> FollowingPushes:
     """Return the service behind ``functions/push``."""
-    from lakesync.compat.pushes import FollowingPushes  # noqa: PLC0415
+    from lakesync.compat.follower_pushes import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
     store = buffer(settings)
@@ -120,8 +137,7 @@ def limits(settings: PushSettings) -> Limits:
 def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointService]:
     """Return the services behind ``functions/pull``."""
     from lakesync.checkpoint.store import Checkpoints  # noqa: PLC0415
-    from lakesync.compat.checkpoint_stream import CheckpointService  # noqa: PLC0415
-    from lakesync.compat.followers import FollowingPulls  # noqa: PLC0415
+    from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
 
     store, checkpoints = buffer(settings), Checkpoints(objects(settings, settings.lake_bucket))
@@ -177,7 +193,7 @@ def queue(settings: Aws, url: str, delay_s: int = 0) -> SqsQueue:
 
 def objects(settings: Aws, bucket: str) -> ObjectStore:
     """Return the objects of an S3 bucket."""
-    from lakesync.adapters.lake.late import LateObjects  # noqa: PLC0415
+    from lakesync.adapters.lake.adapter import LateObjects  # noqa: PLC0415
 
     def make() -> ObjectStore:
         from lakesync.adapters.lake.s3 import S3Objects  # noqa: PLC0415
@@ -203,7 +219,7 @@ def flusher(settings: FlushSettings) -> Flusher:
 
 def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlice]]:
     """Return a function that lists the gateways with unflushed data, from a position on."""
-    from lakesync.maintenance.due import due_slices  # noqa: PLC0415
+    from lakesync.maintenance.flush import due_slices  # noqa: PLC0415
 
     store = buffer(settings)
     return lambda place: due_slices(store, place)
@@ -229,7 +245,7 @@ def flush_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, obje
 
 def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, object]]:
     """Return a function that has ``functions/retain`` delete one gateway, and waits for it."""
-    from lakesync.runtime.delete_gateway import DELETE_NOW_S, delete_and_wait  # noqa: PLC0415
+    from lakesync.runtime.tasks import DELETE_NOW_S, delete_and_wait  # noqa: PLC0415
 
     return delete_and_wait(invoker(settings, settings.retain_function, DELETE_NOW_S))
 
@@ -247,3 +263,116 @@ def invoker(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple
         return "FunctionError" not in answer, answer["Payload"].read()
 
     return invoke
+
+
+@cache
+def dynamo(settings: BufferSettings) -> DynamoCaller:
+    """Return the caller of the buffer's DynamoDB: one for each process, with one connection."""
+    from lakesync.buffer.caller import DynamoCaller  # noqa: PLC0415
+
+    return DynamoCaller(settings.region, settings.dynamodb_endpoint or settings.endpoint)
+
+
+# --- access, quotas and audit ---------------------------------------------------------------------
+
+
+def access(settings: BufferSettings) -> Access:
+    """Return the check that admits callers."""
+    from lakesync.gateway.access import Access  # noqa: PLC0415
+
+    return Access(store(settings), wall_clock=wall_clock, monotonic_ms=monotonic_ms)
+
+
+def access_admin(settings: BufferSettings) -> AccessAdmin:
+    """Return the service that shows and changes who may use a gateway."""
+    from lakesync.gateway.access import AccessAdmin  # noqa: PLC0415
+
+    return AccessAdmin(store(settings), wall_clock=wall_clock)
+
+
+def store(settings: BufferSettings) -> AccessStore:
+    """Return the users of clients and the revocations, in the buffer's table."""
+    from lakesync.buffer.admission import DynamoAccess  # noqa: PLC0415
+
+    return DynamoAccess(settings.buffer_table, dynamo(settings))
+
+
+def audit(settings: AdminSettings | PollSettings) -> Audit:
+    """Return the service that records the changes of administrators, and shows them."""
+    from lakesync.gateway.audit import Audit  # noqa: PLC0415
+
+    token = Randomness().token
+    return Audit(audit_store(settings), wall_clock=wall_clock, token=token)
+
+
+def audit_store(settings: AdminSettings | PollSettings) -> AuditStore:
+    """Return the audit records, in a table of their own."""
+    from lakesync.buffer.admin_stores import DynamoAudit  # noqa: PLC0415
+
+    return DynamoAudit(settings.audit_table, dynamo(settings))
+
+
+def items(settings: BufferSettings) -> GatewayItems:
+    """Return all that is stored of a gateway in the buffer's table."""
+    from lakesync.buffer.removal import DynamoItems  # noqa: PLC0415
+
+    return DynamoItems(settings.buffer_table, dynamo(settings))
+
+
+def quotas(settings: QuotaSettings) -> Quotas:
+    """Return the check that keeps each gateway within its quota."""
+    from lakesync.gateway.quota import Quotas  # noqa: PLC0415
+
+    default = Quota(settings.quota_pushes, settings.quota_deltas, settings.quota_bytes)
+    return Quotas(quota_store(settings), default, wall_clock=wall_clock)
+
+
+def quota_store(settings: BufferSettings) -> QuotaStore:
+    """Return the use and the quotas of gateways, in the buffer's table."""
+    from lakesync.buffer.admission import DynamoQuotas  # noqa: PLC0415
+
+    return DynamoQuotas(settings.buffer_table, dynamo(settings))
+
+
+# --- attachments ----------------------------------------------------------------------------------
+
+
+_ANSWER_S_MAX: Final = 20
+"""How long S3 may take: to put a large file's parts together takes seconds."""
+
+
+def attachment_service(settings: AttachmentSettings) -> Callable[[], AttachmentService]:
+    """Return a function that creates the service at first use: the SDK is most of a cold start."""
+
+    @cache
+    def service() -> AttachmentService:
+        from lakesync.gateway.attachments import AttachmentService  # noqa: PLC0415
+
+        return AttachmentService(
+            buffer(settings),
+            signed_objects(settings),
+            bytes_max=settings.attachment_bytes_max,
+        )
+
+    return service
+
+
+def signed_objects(settings: AttachmentSettings) -> SignedObjects:
+    """Return attachments on S3."""
+    import boto3  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    from lakesync.adapters.lake.s3 import S3SignedObjects  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=2,
+        read_timeout=_ANSWER_S_MAX,
+        retries={"total_max_attempts": 3, "mode": "standard"},
+        signature_version="s3v4",
+        # The bucket's own host in its own region: another would redirect, and a signature is for
+        # one host.
+        s3={"addressing_style": "virtual"},
+    )
+    make: Any = boto3.client
+    client = make("s3", region_name=settings.region, config=config)
+    return S3SignedObjects(settings.lake_bucket, client)

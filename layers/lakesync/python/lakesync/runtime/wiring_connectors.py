@@ -1,4 +1,4 @@
-"""What registers connectors and polls them, as settings say.
+"""Builds what registers connectors and polls them, runs actions and takes webhooks.
 
 Part of `lakesync.runtime.wiring`.
 """
@@ -8,33 +8,44 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from lakesync.connectors.outside import Outside
+from lakesync.connectors.port import Outside
 from lakesync.core.flows import CONNECTORS, DATABASES
 from lakesync.ports import Usage
-from lakesync.runtime import observe, wiring, wiring_access
-from lakesync.runtime.poll_schedules import EventBridgePolls
-from lakesync.runtime.secrets import Secrets
-from lakesync.runtime.wiring_deliver import asks_database, database_opener
+from lakesync.runtime import observe, wiring
+from lakesync.runtime.deliver import asks_database, database_opener
+from lakesync.runtime.polls import EventBridgePolls, Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.buffer.connectors import DynamoConnectors
-    from lakesync.connectors.admin import ConnectorAdmin
+    from lakesync.actions.service import ActionAdmin, ActionService, RunNote
+    from lakesync.buffer.admin_stores import DynamoConnectors
+    from lakesync.connectors.connector_admin import ConnectorAdmin
+    from lakesync.connectors.incoming_webhooks import Webhooks
     from lakesync.connectors.large_polls import LargePolls
+    from lakesync.connectors.poll import Route
     from lakesync.connectors.polls import Polls
-    from lakesync.connectors.routes import Route
     from lakesync.core.messages import Push, PushReceipt
-    from lakesync.flows.admin import FlowAdmin
+    from lakesync.flows.flow_admin import FlowAdmin
     from lakesync.flows.routes import FlowRoutes
-    from lakesync.gateway.destinations import DestinationAdmin
-    from lakesync.ports import Buffer
-    from lakesync.runtime.api.deletion import DeleteNow
+    from lakesync.gateway.destination_admin import DestinationAdmin
+    from lakesync.ports import ActionRuns, Buffer, HandlerStore
+    from lakesync.runtime.api.admin import DeleteNow
     from lakesync.runtime.observe import Handler
-    from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
-    from lakesync.runtime.settings_connectors import IngestSettings, PollSettings
+    from lakesync.runtime.settings import (
+        ActionSettings,
+        AdminSettings,
+        Aws,
+        BufferSettings,
+        IngestSettings,
+        PollSettings,
+        WebhookSettings,
+    )
 
     P = TypeVar("P", bound=Polls)
+
+# --- connectors and flows -------------------------------------------------------------------------
+
 
 _OVERHEAD_BYTES: Final = 150
 """About what a delta is on the wire beside its values."""
@@ -42,17 +53,16 @@ _OVERHEAD_BYTES: Final = 150
 
 def connector_store(settings: BufferSettings) -> DynamoConnectors:
     """Return the connectors in the buffer's table."""
-    from lakesync.buffer.connectors import DynamoConnectors  # noqa: PLC0415
-    from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
+    from lakesync.buffer.admin_stores import DynamoConnectors  # noqa: PLC0415
+    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
 
     return DynamoConnectors(settings.buffer_table, dynamo(settings))
 
 
 def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
     """Return the registry of connectors; imported when a route first needs it."""
-    from lakesync.connectors.admin import ConnectorAdmin  # noqa: PLC0415
-    from lakesync.runtime.database_checks import ASK_S  # noqa: PLC0415
-    from lakesync.runtime.source_questions import sources_asked_by  # noqa: PLC0415
+    from lakesync.connectors.connector_admin import ConnectorAdmin  # noqa: PLC0415
+    from lakesync.runtime.invocations import ASK_S, sources_asked_by  # noqa: PLC0415
 
     schedules = EventBridgePolls(
         cache(lambda service: wiring.client(settings, service)),
@@ -65,7 +75,7 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
         secrets(settings, settings.connector_secrets),
         schedules,
         wiring.objects(settings, settings.lake_bucket),
-        wiring_access.store(settings),
+        wiring.store(settings),
         wall_clock=wiring.wall_clock,
         outside=outside(settings)._replace(
             asks=sources_asked_by(wiring.invoker(settings, settings.flow_function, ASK_S))
@@ -132,10 +142,10 @@ def _reports(settings: PollSettings) -> dict[str, Any]:
     """Return what reports changes of sources' schemas, where they are recorded."""
     if not settings.audit_table:
         return {}
-    from lakesync.runtime.schema_reports import SchemaReports  # noqa: PLC0415
+    from lakesync.runtime.polls import SchemaReports  # noqa: PLC0415
 
     events = cache(lambda: wiring.client(settings, "events", answer_s_max=2, attempts=1))
-    reports = SchemaReports(wiring_access.audit(settings), settings.schema_event_bus, events)
+    reports = SchemaReports(wiring.audit(settings), settings.schema_event_bus, events)
     return {"report": reports}
 
 
@@ -181,8 +191,8 @@ def route(settings: PollSettings, gateway: str, name: str, definition: bytes) ->
     Raises:
         LakeSyncError: its source or its destination cannot be made.
     """
-    from lakesync.connectors.definition import definition_from  # noqa: PLC0415
-    from lakesync.connectors.storage import Storage  # noqa: PLC0415
+    from lakesync.connectors.port import Storage  # noqa: PLC0415
+    from lakesync.connectors.registry import definition_from  # noqa: PLC0415
 
     storage = Storage(wiring.objects(settings, settings.lake_bucket), gateway, name)
     routes = _flow_routes(settings, _parts(settings), side_by_side=True)
@@ -197,10 +207,12 @@ def poll_now(settings: Aws, machine: str, gateway: str, name: str) -> None:
 
 def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handler:
     """Return the handler of ``functions/flow``."""
-    from lakesync.runtime.database_checks import with_questions  # noqa: PLC0415
-    from lakesync.runtime.flow_counts import with_counts  # noqa: PLC0415
-    from lakesync.runtime.ingest import ingest_handler  # noqa: PLC0415
-    from lakesync.runtime.source_questions import with_source_questions  # noqa: PLC0415
+    from lakesync.runtime.invocations import (  # noqa: PLC0415
+        with_counts,
+        with_questions,
+        with_source_questions,
+    )
+    from lakesync.runtime.polls import ingest_handler  # noqa: PLC0415
 
     opened = database_opener(settings, settings.secret_prefix, settings.database_hosts)
     counting = with_counts(ingest_handler(polls(settings), seconds), opened, seconds)
@@ -212,8 +224,8 @@ def flow_admin(
     settings: AdminSettings, destinations: DestinationAdmin, connectors: ConnectorAdmin
 ) -> FlowAdmin:
     """Return the registry of flows; imported when a route first needs it."""
-    from lakesync.flows.admin import FlowAdmin  # noqa: PLC0415
-    from lakesync.runtime.flow_counts import COUNT_S, counted_by  # noqa: PLC0415
+    from lakesync.flows.flow_admin import FlowAdmin  # noqa: PLC0415
+    from lakesync.runtime.invocations import COUNT_S, counted_by  # noqa: PLC0415
 
     return FlowAdmin(
         wiring.buffer(settings),
@@ -231,7 +243,7 @@ def flow_admin(
 
 def pushing(settings: IngestSettings) -> Callable[[str, Push], PushReceipt]:
     """Return the push service, within the gateway's quota."""
-    service, quotas = wiring.push_service(settings), wiring_access.quotas(settings)
+    service, quotas = wiring.push_service(settings), wiring.quotas(settings)
 
     def push(gateway: str, push: Push) -> PushReceipt:
         quotas.check(gateway)
@@ -247,3 +259,112 @@ def pushing(settings: IngestSettings) -> Callable[[str, Push], PushReceipt]:
         return receipt
 
     return push
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+_ANSWER_S_MAX: Final = 6
+"""How long an AWS service may take: with two seconds to connect, less than an action has."""
+
+
+def handler_store(settings: BufferSettings) -> HandlerStore:
+    """Return the action handlers in the buffer's table."""
+    from lakesync.buffer.admin_stores import DynamoHandlers  # noqa: PLC0415
+    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+
+    return DynamoHandlers(settings.buffer_table, dynamo(settings))
+
+
+def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
+    """Return the records of actions that ran, in a table of their own."""
+    from lakesync.buffer.admin_stores import DynamoRuns  # noqa: PLC0415
+    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+
+    return DynamoRuns(settings.actions_table, dynamo(settings))
+
+
+def action_admin(settings: AdminSettings) -> ActionAdmin:
+    """Return the registry of action handlers; imported when a route first needs it."""
+    from lakesync.actions.service import ActionAdmin  # noqa: PLC0415
+
+    return ActionAdmin(
+        handler_store(settings),
+        secrets(settings, settings.action_secrets),
+        action_outside(settings),
+    )
+
+
+def action_service(settings: ActionSettings) -> ActionService:
+    """Return the service behind ``functions/actions``."""
+    from lakesync.actions.service import ActionService  # noqa: PLC0415
+
+    return ActionService(
+        handler_store(settings),
+        runs(settings),
+        secrets(settings, settings.action_secrets),
+        action_outside(settings),
+        token=wiring.Randomness().token,
+        wall_clock=wiring.wall_clock,
+        audit=audit,
+        bug=lambda error: observe.bug(error, route="actions"),
+        epoch=wiring.buffer(settings).epoch,
+    )
+
+
+def action_outside(settings: AdminSettings | ActionSettings) -> Outside:
+    """Return the hosts and AWS services that the operator lets handlers use."""
+    from lakesync.connectors.port import Outside  # noqa: PLC0415
+
+    @cache
+    def client(service: str) -> Any:
+        # One attempt: the action's handler decides whether another may be made.
+        return wiring.client(settings, service, answer_s_max=_ANSWER_S_MAX, attempts=1)
+
+    return Outside(settings.action_hosts, client, settings.database_hosts)
+
+
+def audit(note: RunNote) -> None:
+    """Log who ran which action, and its outcome; parameters and results are confidential."""
+    fields = {
+        "gateway": note.gateway,
+        "user": note.user,
+        "client": note.client_id,
+        "actionId": note.action_id,
+        "connector": note.connector,
+        "actionType": note.action_type,
+        "outcome": note.code or "DONE",
+        "wasRun": note.was_run,
+        "ms": note.took_ms,
+    }
+    observe.logger.info("action", extra=fields)
+    observe.count("ActionsFailed" if note.code else "ActionsDone")
+
+
+def and_actions(actions: Callable[[], ActionAdmin], delete_now: DeleteNow) -> DeleteNow:
+    """Get a function that deletes a gateway's action handlers, with secrets, then the gateway."""
+
+    def delete(gateway: str, user: str) -> Mapping[str, object]:
+        actions().remove_all(gateway)
+        return delete_now(gateway, user)
+
+    return delete
+
+
+# --- webhooks -------------------------------------------------------------------------------------
+
+
+def webhooks(settings: WebhookSettings) -> Webhooks:
+    """Return the service behind ``functions/webhook``; it records webhooks beside actions."""
+    from lakesync.connectors.incoming_webhooks import Webhooks  # noqa: PLC0415
+
+    return Webhooks(
+        connector_store(settings),
+        secrets(settings, settings.connector_secrets),
+        wiring.objects(settings, settings.lake_bucket),
+        pushing(settings),
+        wiring.buffer(settings),
+        runs(settings),
+        wall_clock=wiring.wall_clock,
+        outside=outside(settings),
+    )

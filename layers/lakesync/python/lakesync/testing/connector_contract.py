@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakesync.connectors.deltas import deltas_of
+from lakesync.connectors.pages import deltas_of
 from lakesync.core.column_types import precision_scale
 from lakesync.result import Err, Ok
 

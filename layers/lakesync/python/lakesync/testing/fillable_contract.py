@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.database import ORDINAL_END, PlacedDelta, Position, TableBatch
-from lakesync.adapters.row_images import RowImages
+from lakesync.adapters.database import ORDINAL_END, PlacedDelta, Position, RowImages, TableBatch
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired

@@ -1,7 +1,8 @@
 """`MemoryGateway`: a gateway in the test's own process, for tests of an app.
 
 It is the gateway's own code on a buffer in memory: it merges, refuses, applies sync rules and
-schemas, and encodes requests and answers as a network would.
+schemas, and encodes requests and answers as a network would. Actions are a test's own functions,
+each run once; attachments are kept in memory.
 """
 
 from __future__ import annotations
@@ -11,30 +12,339 @@ import random
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-from lakesync.buffer.memory import MemoryBuffer
-from lakesync.client import AsyncClient, Client
-from lakesync.core.actions import ActionDescription
+from lakesync.actions.engine import Engine, Prepared, check_params
+from lakesync.actions.port import UNKNOWN, Done, SupportedAction
+from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_stores import MemoryRuns
+from lakesync.client import AsyncClient, Client, MemoryTransport
+from lakesync.client.transport.gateway_http import connector_types_in
+from lakesync.core.attachments import ATTACHMENT_BYTES_MAX
+from lakesync.core.clock import stamp
 from lakesync.core.epoch import check_identity
 from lakesync.core.merge import view
-from lakesync.errors import NotFound, Unreachable, ValidationFailed
+from lakesync.core.messages import (
+    Action,
+    ActionAnswers,
+    ActionDescription,
+    ActionOutcome,
+    ActionRefused,
+    refusal,
+)
+from lakesync.errors import (
+    ActionNotSupported,
+    LakeSyncError,
+    NotFound,
+    Unreachable,
+    ValidationFailed,
+)
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.testing.memory_attachments import MemoryAttachments
-from lakesync.testing.memory_transport import GatewayTransport, Listeners
+from lakesync.result import Err, Ok, Result
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.core.actions import ActionAnswers, ActionPush
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.actions.port import Looked, Run
+    from lakesync.core.attachments import Attachment
+    from lakesync.core.messages import ActionPush, Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
-    from lakesync.ports import WallClock
-    from lakesync.testing.memory_actions import MemoryActions
+    from lakesync.gateway.attachments import AttachmentRows
+    from lakesync.ports import (
+        ConnectorDescription,
+        Hearer,
+        Listening,
+        SignedRequest,
+        UploadState,
+        WallClock,
+    )
+
+# --- attachments ----------------------------------------------------------------------------------
+
+
+class MemoryAttachments:
+    """The attachments of one gateway in memory."""
+
+    def __init__(self, rows: AttachmentRows) -> None:
+        self.objects = MemorySignedObjects()
+        self.service = AttachmentService(rows, self.objects, bytes_max=ATTACHMENT_BYTES_MAX)
+
+
+class CarriesInMemory:
+    """`lakesync.ports.CarriesAttachments` to a gateway in the same process.
+
+    Args:
+        attachments: gives the service, and raises if no request may arrive now.
+        gateway: the gateway's name.
+        claims: gives the claims of the client's token.
+    """
+
+    def __init__(
+        self,
+        attachments: Callable[[], MemoryAttachments],
+        gateway: str,
+        claims: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._attachments = attachments
+        self._gateway_name = gateway
+        self._claims = claims
+
+    def ask_upload(
+        self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
+    ) -> UploadState:
+        """Ask how far an upload is, and for what is to be sent next."""
+        service = self._attachments().service
+        return service.upload(self._gateway_name, str(reference), list(parts), upload, epoch)
+
+    def ask_download(
+        self, table: str, row_id: str, column: str, reference: Attachment
+    ) -> SignedRequest:
+        """Ask for what reads an attachment that a cell refers to."""
+        service, place = self._attachments().service, (table, row_id, column)
+        return service.download(self._gateway_name, self._claims(), place, str(reference))
+
+    def send_bytes(self, request: SignedRequest, content: bytes) -> None:
+        """Store the bytes."""
+        self._attachments().objects.send_bytes(request, content)
+
+    def receive_bytes(self, request: SignedRequest, start: int) -> Iterator[bytes]:
+        """Yield the bytes, piece by piece; it ends early when the gateway goes offline."""
+        for piece in self._attachments().objects.receive_bytes(request, start):
+            self._attachments()
+            yield piece
+
+
+# --- transport ------------------------------------------------------------------------------------
+
+
+class Listeners:
+    """The clients that are notified of changes, as over sockets that are open or not."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hearers: list[Hearer] = []
+        self.is_open = True
+
+    def add(self, hearer: Hearer) -> Listening:
+        """Tell a client of what changes from now on."""
+        with self._lock:
+            self._hearers.append(hearer)
+        hearer.on_connected(is_open=self.is_open)
+        return _Listening(self, hearer)
+
+    def remove(self, hearer: Hearer) -> None:
+        """Tell a client no more; safe to repeat."""
+        with self._lock:
+            self._hearers = [other for other in self._hearers if other is not hearer]
+        hearer.on_connected(is_open=False)
+
+    def set_open(self, *, is_open: bool) -> None:
+        """Open or close all sockets; whoever comes back asks what has changed."""
+        self.is_open = is_open
+        for hearer in self._listed():
+            hearer.on_connected(is_open=is_open)
+        self.wake()
+
+    def wake(self, *, all_but: str = "") -> None:
+        """Poke all clients but one."""
+        for hearer in self._listed() if self.is_open else []:
+            if hearer.client_id != all_but:
+                hearer.wake()
+
+    def _listed(self) -> list[Hearer]:
+        with self._lock:
+            return list(self._hearers)
+
+
+class _Listening:
+    def __init__(self, listeners: Listeners, hearer: Hearer) -> None:
+        self._listeners = listeners
+        self._hearer = hearer
+
+    def stop(self) -> None:
+        """End it."""
+        self._listeners.remove(self._hearer)
+
+
+class Serves(Protocol):
+    """What answers the clients: a `MemoryGateway`."""
+
+    listeners: Listeners
+
+    @property
+    def name(self) -> str:
+        """Return its id."""
+        ...
+
+    def push(self, gateway: str, push: Push) -> PushReceipt:
+        """Answer a push."""
+        ...
+
+    def pull(self, gateway: str, pull: Pull) -> PullPage:
+        """Answer a pull."""
+        ...
+
+    def run_actions(self, gateway: str, push: ActionPush, /) -> ActionAnswers:
+        """Answer who asks for actions."""
+        ...
+
+    def discover_actions(self, gateway: str, /) -> dict[str, list[ActionDescription]]:
+        """Answer who asks which there are."""
+        ...
+
+    def attachments(self) -> MemoryAttachments:
+        """Return the attachments."""
+        ...
+
+    def schemas_for(self, claims: Mapping[str, Any]) -> Schemas:
+        """Return the schemas that a client may see."""
+        ...
+
+
+class GatewayTransport(MemoryTransport, CarriesInMemory):
+    """How one client reaches a `MemoryGateway`; ``faults`` are applied to its next requests.
+
+    ``claims`` are those of its token; set others and the rules decide by those.
+    """
+
+    def __init__(self, gateway: Serves, claims: Mapping[str, Any]) -> None:
+        service = self._Service(self)
+        MemoryTransport.__init__(self, gateway.name, service, service, actions=service)
+        self.claims = dict(claims)
+        CarriesInMemory.__init__(self, gateway.attachments, gateway.name, lambda: self.claims)
+        self.gateway = gateway
+
+    class _Service:
+        def __init__(self, transport: GatewayTransport) -> None:
+            self._transport = transport
+
+        def push(self, gateway: str, push: Push) -> PushReceipt:
+            to = self._transport
+            return to.gateway.push(gateway, replace(push, claims=to.claims))
+
+        def pull(self, gateway: str, pull: Pull) -> PullPage:
+            to = self._transport
+            return to.gateway.pull(gateway, replace(pull, claims=to.claims))
+
+        def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
+            return self._transport.gateway.run_actions(gateway, push)
+
+        def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
+            return self._transport.gateway.discover_actions(gateway)
+
+    def connector_types(self) -> list[ConnectorDescription]:
+        """Fetch the types of connectors, as a gateway that was deployed from here has them."""
+        from lakesync.connectors.registry import all_described  # noqa: PLC0415 - few tests ask
+
+        return connector_types_in(json.dumps(all_described()).encode())
+
+    def schemas(self) -> Schemas:
+        """Fetch the schemas of the tables that the client may see."""
+        return self.gateway.schemas_for(self.claims)
+
+    def listen(self, hearer: Hearer) -> Listening:
+        """Tell a client when another has pushed; see `lakesync.ports.Listens`."""
+        return self.gateway.listeners.add(hearer)
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+class _Asker(NamedTuple):
+    user: str
+    claims: Mapping[str, Any]
+    is_administrator: bool = True
+
+
+class _Function:
+    """`lakesync.actions.ActionHandler` of one function."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]) -> None:
+        self._function = function
+
+    def supported_actions(self) -> list[SupportedAction]:
+        """Tell nothing: the gateway knows."""
+        return []
+
+    def execute(self, run: Run) -> Result[Done, LakeSyncError]:
+        """Call it; what it raises of `lakesync.errors` is how it failed."""
+        try:
+            return Ok(Done(self._function(run.params) or {}))
+        except LakeSyncError as error:
+            return Err(error)
+
+    def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
+        """Tell that nobody knows: a function is not asked what it did."""
+        del run
+        return Ok(UNKNOWN)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class MemoryActions:
+    """Actions of one gateway in memory, by the code that runs them in a deployed one."""
+
+    def __init__(self, wall_clock: WallClock) -> None:
+        self._wall_clock = wall_clock
+        self._known: dict[tuple[str, str], tuple[_Function, ActionDescription]] = {}
+        self._engine = Engine(
+            MemoryRuns(),
+            self._prepared,
+            token=lambda: uuid.uuid4().hex,
+            wall_clock=wall_clock,
+            note=lambda _: None,
+        )
+
+    def add(
+        self,
+        connector: str,
+        description: ActionDescription,
+        function: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+    ) -> None:
+        """Let a function be an action."""
+        self._known[connector, description.action_type] = _Function(function), description
+
+    def run(self, push: ActionPush) -> ActionAnswers:
+        """Answer a client that asks for actions."""
+        results = tuple(self._one(action) for action in push.actions)
+        return ActionAnswers(results, stamp(self._wall_clock()))
+
+    def _one(self, action: Action | ActionRefused) -> ActionOutcome:
+        if isinstance(action, ActionRefused):
+            return refusal(action.action_id, action.error)
+        asker: Any = _Asker(action.client_id, {})
+        try:
+            return self._engine.run("test", asker, action)[0]
+        except LakeSyncError as error:
+            return refusal(action.action_id, error)
+
+    def _prepared(self, _gateway: str, _asker: object, action: Action) -> Prepared:
+        known = self._known.get((action.connector, action.action_type))
+        if known is None:
+            raise ActionNotSupported("there is no such action here: name it by `on_action`")
+        function, description = known
+        if description.params_schema:
+            check_params(description.params_schema, action.params)
+        return Prepared(lambda: function)
+
+    def discover(self) -> dict[str, list[ActionDescription]]:
+        """Answer a client that asks which actions there are."""
+        connectors: dict[str, list[ActionDescription]] = {}
+        for (connector, _), (_, description) in sorted(self._known.items()):
+            connectors.setdefault(connector, []).append(description)
+        return connectors
+
+
+# --- the gateway ----------------------------------------------------------------------------------
+
 
 _ROWS_READ: Final = 1_000
 
@@ -155,8 +465,6 @@ class MemoryGateway:
 
     def _acting(self) -> MemoryActions:
         if self._actions is None:
-            from lakesync.testing.memory_actions import MemoryActions  # noqa: PLC0415 - few tests run any
-
             self._actions = MemoryActions(self._wall_clock)
         return self._actions
 

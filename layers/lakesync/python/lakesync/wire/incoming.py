@@ -1,15 +1,23 @@
-"""Checks one delta from outside, for both encodings, and names the field that is wrong."""
+"""Checks deltas and actions from outside, for both encodings, and names what is wrong.
+
+A fault of a delta names its field; a malformed action is refused alone.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import CHANGES, Delta, Op, check_row_id, checked_delta, removal
+from lakesync.core.messages import ACTIONS_MAX, Action, ActionRefused
 from lakesync.core.names import check_table_name
-from lakesync.errors import InvalidInput, ValidationFailed
+from lakesync.errors import ActionInvalid, InvalidInput, ValidationFailed
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Columns
+
+# --- deltas ---------------------------------------------------------------------------------------
+
 
 PUSH_DELTAS_MAX: Final = 10_000
 """Deltas in one push."""
@@ -70,3 +78,47 @@ def incoming_removal(table: str, row_id: str, hlc: int) -> Delta:
         ValidationFailed: a name is malformed.
     """
     return removal(*row_key(table, row_id), hlc)
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+_ID_CHARACTERS_SHOWN_MAX = 128
+
+
+def check_action_count(count: int) -> None:
+    """Refuse a request of too many actions.
+
+    Raises:
+        ValidationFailed: more than `ACTIONS_MAX`.
+    """
+    if count > ACTIONS_MAX:
+        raise ValidationFailed(
+            f"a request may carry {ACTIONS_MAX} actions; this one carries {count}: send in parts",
+            field="actions",
+        )
+
+
+def own_action(action: Action, client_id: str) -> Action:
+    """Return an action if it belongs to the client.
+
+    Raises:
+        ActionInvalid: it names another client.
+    """
+    if action.client_id != client_id:
+        raise ActionInvalid("an action's clientId must be that of the request", field="clientId")
+    return action
+
+
+def refused_action(action_id: str, error: InvalidInput) -> ActionRefused:
+    """Return the refusal of a malformed action, with the id that it claims."""
+    # The claimed id is returned to the client, and half a surrogate pair could not be encoded.
+    claimed = action_id[:_ID_CHARACTERS_SHOWN_MAX].encode("utf-8", "replace").decode()
+    if not isinstance(error, ActionInvalid):
+        error = ActionInvalid(error.message, field=error.field)
+    return ActionRefused(claimed, error)
+
+
+def json_text(value: object) -> bytes:
+    """Write a JSON value."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,26 +1,161 @@
 """The JSON encoding, as existing LakeSync clients speak it: text ⇄ messages, both directions.
 
-A 64-bit stamp is a decimal string. Values are canonical JSON already, so writing a page splices
-them instead of encoding them.
+A 64-bit stamp is a decimal string. Values are canonical JSON already, so writing a delta or a page
+splices them instead of encoding them.
 """
 
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Delta, Op, check_client_id
-from lakesync.core.messages import Progress, Pull, PullPage, Push, PushReceipt, RefusedDelta, Resync
-from lakesync.core.values import parse
+from lakesync.core.messages import (
+    Action,
+    ActionAnswers,
+    ActionDescription,
+    ActionOutcome,
+    ActionPush,
+    ActionRefused,
+    Progress,
+    Pull,
+    PullPage,
+    Push,
+    PushReceipt,
+    RefusedDelta,
+    Resync,
+    checked_action,
+)
+from lakesync.core.values import canonical, parse
 from lakesync.errors import InvalidInput, ValidationFailed
-from lakesync.wire.incoming import check_count, incoming_removal, row_key, under
-from lakesync.wire.json_delta import decode_delta, delta_text, object_of, stamp_of, string_of
+from lakesync.wire.incoming import (
+    OP_NAMES,
+    check_action_count,
+    check_count,
+    incoming_delta,
+    incoming_removal,
+    json_text,
+    own_action,
+    refused_action,
+    row_key,
+    under,
+)
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+# --- one delta, and the fields of messages --------------------------------------------------------
+
+
+_EXACT_INT_MAX = 1 << 53
+_STAMP_DIGITS_MAX = 19
+
+
+def decode_delta(item: object) -> Delta:
+    """Read one delta.
+
+    Raises:
+        InvalidInput: it is malformed; ``field`` names where.
+    """
+    fields = object_of(item, "a delta")
+    op = OP_NAMES.get(string_of(fields, "op"))
+    if op is None:
+        raise ValidationFailed("op must be INSERT, UPDATE or DELETE", field="op")
+    columns = fields.get("columns", [])
+    if not isinstance(columns, list):
+        raise ValidationFailed("columns must be a list", field="columns")
+    return incoming_delta(
+        op,
+        string_of(fields, "table"),
+        string_of(fields, "rowId"),
+        string_of(fields, "clientId"),
+        stamp_of(fields.get("hlc"), "hlc"),
+        tuple([_column(column) for column in columns]),
+        string_of(fields, "deltaId", ""),
+    )
+
+
+def _column(item: object) -> tuple[str, bytes]:
+    fields = object_of(item, "a column", "columns")
+    name = string_of(fields, "column")
+    if "value" not in fields:
+        raise ValidationFailed("a column needs a value; null is one", field=f"columns.{name[:64]}")
+    try:
+        return name, canonical(fields["value"])
+    except ValidationFailed as error:
+        error.field = f"columns.{name[:64]}"
+        raise
+
+
+def object_of(value: object, what: str, field: str | None = None) -> Mapping[str, Any]:
+    """Return the members of an object.
+
+    Raises:
+        ValidationFailed: it is not an object.
+    """
+    if not isinstance(value, dict):
+        raise ValidationFailed(f"{what} must be a JSON object", field=field)
+    return value
+
+
+def string_of(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Return a member that is text.
+
+    Raises:
+        ValidationFailed: it is missing, without a default, or of another kind.
+    """
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise ValidationFailed(f"{name} must be a string", field=name)
+    return value
+
+
+def stamp_of(value: object, field: str) -> int:
+    """Return a stamp: decimal digits, or a number where that is exact.
+
+    Raises:
+        ValidationFailed: it is not a stamp, or beyond 2^63-1.
+    """
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        number = int(value) if len(value) <= _STAMP_DIGITS_MAX else STAMP_MAX + 1
+    elif type(value) is int and 0 <= value < _EXACT_INT_MAX:
+        number = value
+    else:
+        raise ValidationFailed(f"{field} must be a stamp: a decimal string", field=field)
+    if number > STAMP_MAX:
+        raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
+    return number
+
+
+def delta_text(delta: Delta) -> str:
+    """Write one delta as `decode_delta` reads it."""
+    columns = ",".join(
+        [f"{_column_prefix(name)}{value.decode()}}}" for name, value in delta.columns]
+    )
+    return (
+        f'{{"op":"{delta.op.name}","table":"{delta.table}",'
+        f'"rowId":{encode_basestring(delta.row_id)},'
+        f'"clientId":{_quoted(delta.client_id)},"columns":[{columns}],'
+        f'"hlc":"{delta.hlc}","deltaId":"{delta.delta_id}"}}'
+    )
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    return encode_basestring(text)
+
+
+@lru_cache(maxsize=4096)
+def _column_prefix(name: str) -> str:
+    return f'{{"column":{encode_basestring(name)},"value":'
+
+
+# --- pushes and pulls -----------------------------------------------------------------------------
+
 
 _DELTAS_DEFAULT: Final = 100
 JSON_GROWTH_TIMES_MAX: Final = 6
@@ -258,3 +393,147 @@ def _page_delta(item: object, index: int) -> Delta:
         return decode_delta(item)
     except InvalidInput as error:
         raise under(error, f"deltas[{index}]") from None
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+def decode_action_push(body: bytes) -> ActionPush:
+    """Read ``{clientId, actions[], epoch?}``.
+
+    Raises:
+        ValidationFailed: the body is not such an object; the message names the field.
+    """
+    fields = object_of(parse(body), "the body")
+    items = fields.get("actions")
+    if not isinstance(items, list):
+        raise ValidationFailed("actions must be a list", field="actions")
+    check_action_count(len(items))
+    client_id = check_client_id(string_of(fields, "clientId"))
+    actions = tuple(_read_action(item, client_id) for item in items)
+    return ActionPush(client_id, actions, string_of(fields, "epoch", ""))
+
+
+def _read_action(item: object, client_id: str) -> Action | ActionRefused:
+    try:
+        fields = object_of(item, "an action")
+        action = Action(
+            string_of(fields, "actionId"),
+            string_of(fields, "clientId", client_id),
+            stamp_of(fields.get("hlc", 0), "hlc"),
+            string_of(fields, "connector"),
+            string_of(fields, "actionType"),
+            fields.get("params", {}),
+            string_of(fields, "idempotencyKey", ""),
+        )
+        return own_action(checked_action(action), client_id)
+    except InvalidInput as error:
+        claimed = item.get("actionId") if isinstance(item, dict) else ""
+        return refused_action(claimed if isinstance(claimed, str) else "", error)
+
+
+def encode_action_push(push: ActionPush) -> bytes:
+    """Write actions as `decode_push` reads them."""
+    actions = [_action_json(action) for action in push.actions if isinstance(action, Action)]
+    own = {"epoch": push.epoch} if push.epoch else {}
+    return json_text({"clientId": push.client_id, "actions": actions, **own})
+
+
+def _action_json(action: Action) -> dict[str, Any]:
+    fields = {
+        "actionId": action.action_id,
+        "clientId": action.client_id,
+        "hlc": str(action.hlc),
+        "connector": action.connector,
+        "actionType": action.action_type,
+        "params": action.params,
+    }
+    return fields | ({"idempotencyKey": action.idempotency_key} if action.idempotency_key else {})
+
+
+def encode_answers(answers: ActionAnswers) -> bytes:
+    """Write ``{results[], serverHlc}``."""
+    results = [outcome_fields(outcome) for outcome in answers.results]
+    return json_text({"results": results, "serverHlc": str(answers.server_hlc)})
+
+
+def outcome_fields(outcome: ActionOutcome) -> dict[str, Any]:
+    """Return an outcome as JSON values."""
+    if outcome.is_done:
+        return {
+            "actionId": outcome.action_id,
+            "data": outcome.data,
+            "serverHlc": str(outcome.server_hlc),
+        }
+    return {
+        "actionId": outcome.action_id,
+        "code": outcome.code,
+        "message": outcome.message,
+        "retryable": outcome.retryable,
+    }
+
+
+def decode_answers(body: bytes) -> ActionAnswers:
+    """Read what `encode_answers` wrote.
+
+    Raises:
+        ValidationFailed: the body is not such an answer; the message names the field.
+    """
+    fields = object_of(parse(body), "the answer")
+    results = fields.get("results")
+    if not isinstance(results, list):
+        raise ValidationFailed("results must be a list", field="results")
+    read = tuple(outcome_of(object_of(item, "a result")) for item in results)
+    return ActionAnswers(read, stamp_of(fields.get("serverHlc"), "serverHlc"))
+
+
+def outcome_of(fields: Mapping[str, Any]) -> ActionOutcome:
+    """Read an outcome from JSON values.
+
+    Raises:
+        ValidationFailed: a field is malformed.
+    """
+    action_id = string_of(fields, "actionId")
+    if "code" not in fields:
+        data = object_of(fields.get("data"), "data", "data")
+        return ActionOutcome(action_id, data, stamp_of(fields.get("serverHlc"), "serverHlc"))
+    code, message = string_of(fields, "code"), string_of(fields, "message")
+    return ActionOutcome(
+        action_id, code=code, message=message, retryable=fields.get("retryable") is True
+    )
+
+
+def encode_discovery(connectors: Mapping[str, Sequence[ActionDescription]]) -> bytes:
+    """Write ``{connectors: {name: [{actionType, description, paramsSchema}]}}``."""
+    listed = {
+        name: [
+            {
+                "actionType": each.action_type,
+                "description": each.description,
+                "paramsSchema": each.params_schema,
+            }
+            for each in actions
+        ]
+        for name, actions in connectors.items()
+    }
+    return json_text({"connectors": listed})
+
+
+def decode_discovery(body: bytes) -> dict[str, list[ActionDescription]]:
+    """Read what `encode_discovery` wrote.
+
+    Raises:
+        ValidationFailed: the body is malformed.
+    """
+    listed = object_of(object_of(parse(body), "the answer").get("connectors"), "connectors")
+    return {
+        name: [
+            ActionDescription(
+                string_of(each, "actionType"),
+                string_of(each, "description", ""),
+                object_of(each.get("paramsSchema", {}), "paramsSchema"),
+            )
+            for each in actions
+        ]
+        for name, actions in listed.items()
+    }

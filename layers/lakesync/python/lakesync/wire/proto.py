@@ -1,4 +1,7 @@
-"""The protobuf encoding: bytes ⇄ messages, both directions."""
+"""The protobuf encoding: bytes ⇄ messages, both directions.
+
+Of actions it has only what a gateway reads and writes; our own client speaks JSON there.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,87 @@ from google.protobuf.message import DecodeError
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import check_client_id
 from lakesync.core.messages import (
+    Action,
+    ActionAnswers,
+    ActionPush,
+    ActionRefused,
     DeltaOutcome,
     OutcomeKind,
+    Progress,
     Pull,
     PullPage,
     Push,
     PushReceipt,
     RefusedDelta,
+    Resync,
+    checked_action,
 )
-from lakesync.core.values import recanonical
-from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
+from lakesync.core.values import parse, recanonical
+from lakesync.errors import (
+    BY_CODE,
+    ActionInvalid,
+    InternalError,
+    InvalidInput,
+    LakeSyncError,
+    ValidationFailed,
+)
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, row_key, under
-from lakesync.wire.page_parts import progress_of, resync_of, stamp_in, write_resync
+from lakesync.wire.incoming import (
+    OP_NAMES,
+    check_action_count,
+    check_count,
+    incoming_delta,
+    json_text,
+    own_action,
+    refused_action,
+    row_key,
+    under,
+)
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+
+# --- the messages inside a page, and the stamps of any message ------------------------------------
+
+
+def stamp_in(value: int, field: str) -> Stamp:
+    """Return a stamp.
+
+    Raises:
+        ValidationFailed: it is not a valid stamp.
+    """
+    if value > STAMP_MAX:
+        raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
+    return value
+
+
+def write_resync(message: pb.Resync, resync: Resync) -> None:
+    """Write the tables that are read again."""
+    omitted = {table: pb.Columns(names=names) for table, names in resync.omitted.items()}
+    message.MergeFrom(pb.Resync(tables=resync.tables, named=resync.named, omitted=omitted))
+    message.others = resync.named is not None
+    message.tombstone_horizons.update(resync.tombstone_horizons)
+
+
+def resync_of(message: pb.Resync) -> Resync:
+    """Read the tables that are read again; raises as `stamp_in`."""
+    named = tuple(message.named) if message.others else None
+    known = message.tombstone_horizons.items()
+    horizons = {table: stamp_in(at, "tombstoneHorizons") for table, at in known}
+    omitted = {table: tuple(columns.names) for table, columns in message.omitted.items()}
+    return Resync(tuple(message.tables), named, horizons, omitted)
+
+
+def progress_of(message: pb.SyncResponse) -> Progress | None:
+    """Read how much of a checkpoint was read; None if the message does not say."""
+    of = message.progress
+    return Progress(of.read, of.total) if message.HasField("progress") else None
+
+
+# --- pushes and pulls -----------------------------------------------------------------------------
+
 
 _OPS = {op.value: op for op in OP_NAMES.values()}
 
@@ -237,3 +304,57 @@ def decode_page(body: bytes) -> PullPage:
         stamp_in(message.previous_hlc, "previousHlc") if message.first_hlc else None,
         progress_of(message),
     )
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+def decode_action_push(body: bytes) -> ActionPush:
+    """Read an ``ActionPush``.
+
+    Raises:
+        ValidationFailed: the bytes are malformed.
+    """
+    try:
+        message = pb.ActionPush.FromString(body)
+    except DecodeError as exc:
+        raise ValidationFailed(f"the body is not an ActionPush message: {exc}") from exc
+    check_action_count(len(message.actions))
+    client_id = check_client_id(message.client_id)
+    actions = tuple(_read_action(item, client_id) for item in message.actions)
+    return ActionPush(client_id, actions, message.epoch)
+
+
+def _read_action(item: pb.Action, client_id: str) -> Action | ActionRefused:
+    try:
+        if item.hlc > STAMP_MAX:
+            raise ActionInvalid("hlc must be at most 2^63-1", field="hlc")
+        action = Action(
+            item.action_id,
+            item.client_id or client_id,
+            item.hlc,
+            item.connector,
+            item.action_type,
+            parse(item.params) if item.params else {},
+            item.idempotency_key,
+        )
+        return own_action(checked_action(action), client_id)
+    except InvalidInput as error:
+        return refused_action(item.action_id, error)
+
+
+def encode_answers(answers: ActionAnswers) -> bytes:
+    """Write an ``ActionResponse``."""
+    message = pb.ActionResponse(server_hlc=answers.server_hlc)
+    for outcome in answers.results:
+        result = message.results.add()
+        if outcome.is_done:
+            result.success.action_id = outcome.action_id
+            result.success.data = json_text(outcome.data)
+            result.success.server_hlc = outcome.server_hlc
+        else:
+            result.error.action_id = outcome.action_id
+            result.error.code = outcome.code
+            result.error.message = outcome.message
+            result.error.retryable = outcome.retryable
+    return message.SerializeToString()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from lakesync.actions.declared import (
+from lakesync.actions.handlers.common import (
     DECLARED_MAX,
     DROPS_REPEATS,
     DeclaredAction,
@@ -28,7 +28,7 @@ from lakesync.actions.port import (
     Run,
     SupportedAction,
 )
-from lakesync.connectors.sql.configuration import Settings
+from lakesync.connectors.sql.sql_settings import Settings
 from lakesync.errors import (
     ActionFailed,
     AdapterQuotaExceeded,
@@ -42,7 +42,7 @@ from lakesync.result import Err, Ok, Result
 if TYPE_CHECKING:
     from typing import Self
 
-    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Outside
 
 _SERVER_ERROR: Final = 500
 _GROUP_CHARACTERS_MAX: Final = 128

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lakesync.actions.declared import DECLARED_MAX, DeclaredAction, unique
+from lakesync.actions.handlers.common import DECLARED_MAX, DeclaredAction, unique
 from lakesync.actions.port import (
     NOT_DONE,
     Done,
@@ -24,8 +24,8 @@ from lakesync.actions.port import (
     Run,
     SupportedAction,
 )
-from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.configuration import Host, Name, Settings
+from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
+from lakesync.connectors.sql.sql_settings import Host, Name, Settings
 from lakesync.errors import (
     ActionFailed,
     AdapterFailed,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lakesync.adapters.sql.dialect import Connection, Dialect
-    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.port import Outside
 
 ROWS_MAX: Final = 100
 """Rows that a statement may return."""

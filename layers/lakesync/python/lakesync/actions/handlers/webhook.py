@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lakesync.actions.declared import (
+from lakesync.actions.handlers.common import (
     DECLARED_MAX,
     DROPS_REPEATS,
     DeclaredAction,
@@ -29,11 +29,10 @@ from lakesync.actions.port import (
     Run,
     SupportedAction,
 )
-from lakesync.adapters.hosts import resolved_addresses
-from lakesync.connectors.addresses import Target, is_listed, target_of
-from lakesync.connectors.http import trusted
+from lakesync.adapters.network import resolved_addresses
+from lakesync.connectors.http import Target, is_listed, target_of, trusted
 from lakesync.connectors.signatures import key, signed
-from lakesync.connectors.sql.configuration import Settings
+from lakesync.connectors.sql.sql_settings import Settings
 from lakesync.errors import (
     ActionFailed,
     AdapterQuotaExceeded,
@@ -48,8 +47,8 @@ from lakesync.result import Err, Ok, Result
 if TYPE_CHECKING:
     from typing import Self
 
-    from lakesync.adapters.hosts import Resolve
-    from lakesync.connectors.outside import Outside
+    from lakesync.adapters.network import Resolve
+    from lakesync.connectors.port import Outside
 
 ANSWER_BYTES_MAX: Final = 65_536
 """What of a receiver's answer is read."""

@@ -1,6 +1,12 @@
-"""Requests to BigQuery: statements, scripts, loads and tables, each with a bounded wait.
+"""Requests to BigQuery, each with a bounded wait, and the client that sends them.
 
-`lakesync.adapters.bigquery.credentials` makes the client that sends them.
+Requests are statements, scripts, loads and tables. Their answers say columns with whole types,
+partitions and bytes (`Look`, `Trial`).
+
+Credentials are an AWS workload's by identity federation, or a service account's key. The
+configuration of federation is not secret: it states which AWS identity may act as which Google
+identity. The AWS identity is proved by a signed request to AWS STS. An endpoint without TLS, which
+can only be an emulator, gets no credentials, so no token is sent unencrypted.
 """
 
 from __future__ import annotations
@@ -9,19 +15,22 @@ import io
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
 from google.api_core.exceptions import Conflict
+from google.auth import aws
+from google.auth import exceptions as auth
+from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.bigquery.retry import DEFAULT_RETRY
+from google.oauth2 import service_account
 
-from lakesync.adapters.bigquery.credentials import google_client
 from lakesync.adapters.bigquery.faults import is_missing_table, translated
-from lakesync.adapters.bigquery.looks import ReadRows, Trial, field_of, look_of
-from lakesync.adapters.bigquery.names import quoted
+from lakesync.adapters.bigquery.statements import quoted
 from lakesync.errors import (
     AdapterFailed,
+    AdapterRefused,
     AdapterTimedOut,
     AdapterUnreachable,
     LakeSyncError,
@@ -31,7 +40,8 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakesync.adapters.bigquery.looks import Look
+    from google.auth.credentials import Credentials
+    from google.cloud.bigquery import SchemaField, Table
 
 T = TypeVar("T")
 
@@ -363,3 +373,178 @@ def _fields(columns: Mapping[str, str]) -> list[bigquery.SchemaField]:
         mode = "REQUIRED" if kind.endswith("NOT NULL") else "NULLABLE"
         fields.append(bigquery.SchemaField(name, base, mode=mode, **size))
     return fields
+
+
+# --- what BigQuery says of a table or a statement -------------------------------------------------
+
+
+_NAMES: Final = {
+    "INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT",
+}  # fmt: skip
+"""Types that the API spells otherwise than SQL does."""
+PARTITION_TIME: Final = "_PARTITIONTIME"
+"""The column of a table that is partitioned by the time of ingestion."""
+
+
+class Field(NamedTuple):
+    """A column."""
+
+    name: str
+    type: str
+    """As SQL spells it, whole: ``NUMERIC(12, 2)``, ``ARRAY<STRUCT<x INT64>>``."""
+    is_required: bool
+
+
+class Look(NamedTuple):
+    """What a table is."""
+
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    """Its primary key, if it declares one."""
+    partition: str
+    """The column by whose days, hours, months or years it is partitioned; empty if by none."""
+    location: str
+
+
+class Trial(NamedTuple):
+    """What a statement would do."""
+
+    kind: str
+    """``SELECT``, ``DELETE``, ``SCRIPT`` …"""
+    fields: tuple[Field, ...]
+    bytes: int
+    """How many it would read."""
+    location: str
+
+
+class ReadRows(NamedTuple):
+    """Rows of a query."""
+
+    rows: Sequence[tuple[Any, ...]]
+    total: int
+    """How many the query has."""
+
+
+def look_of(table: Table) -> Look:
+    """Return what a table is."""
+    times, constraints = table.time_partitioning, table.table_constraints
+    key = constraints.primary_key.columns if constraints and constraints.primary_key else ()
+    partition = (times.field or PARTITION_TIME) if times else ""
+    fields = tuple(map(field_of, table.schema))
+    return Look(fields, tuple(key), partition, table.location or "")
+
+
+def field_of(field: SchemaField) -> Field:
+    """Return a column."""
+    kind = _type_of(field)
+    whole = f"ARRAY<{kind}>" if field.mode == "REPEATED" else kind
+    return Field(field.name, whole, field.mode == "REQUIRED")
+
+
+def _type_of(field: SchemaField) -> str:
+    kind = _NAMES.get(field.field_type.upper(), field.field_type.upper())
+    if kind == "STRUCT":
+        parts = ", ".join(f"{part.name} {field_of(part).type}" for part in field.fields)
+        return f"STRUCT<{parts}>"
+    digits = [str(one) for one in (field.precision, field.scale) if one is not None]
+    return f"{kind}({', '.join(digits)})" if digits else kind
+
+
+# --- credentials ----------------------------------------------------------------------------------
+
+
+SCOPES: Final = ("https://www.googleapis.com/auth/bigquery",)
+_AWS: Final = "urn:ietf:params:aws:token-type:aws4_request"
+_FORMS: Final = (
+    "BigQuery's credentials are what `gcloud iam workload-identity-pools create-cred-config … "
+    "--aws` writes, or the key of a service account"
+)
+
+
+def google_client(
+    project: str, location: str, endpoint: str, info: Mapping[str, Any] | None
+) -> bigquery.Client:
+    """Return a client; no request is sent yet, except to find default credentials.
+
+    Args:
+        project: the project that runs and pays for the jobs.
+        location: the dataset's location, or empty.
+        endpoint: the API's address if it is not Google's public one, or empty.
+        info: a configuration for `google_credentials`; None for the default credentials.
+    """
+    credentials: Credentials | None = None
+    if endpoint.startswith("http://"):
+        credentials = AnonymousCredentials()
+    elif info is not None:
+        credentials = google_credentials(info)
+    return bigquery.Client(
+        project=project,
+        location=location or None,
+        credentials=credentials,
+        client_options={"api_endpoint": endpoint} if endpoint else None,
+    )
+
+
+def google_credentials(info: Mapping[str, Any]) -> Credentials:
+    """Return the credentials that a configuration describes; no request is sent yet.
+
+    Raises:
+        AdapterRefused: the configuration is of an unknown type, or incomplete; the message repeats
+            none of its content.
+    """
+    kind = info.get("type")
+    try:
+        if kind == "service_account":
+            key: Credentials = service_account.Credentials.from_service_account_info(
+                info, scopes=SCOPES
+            )
+            return key
+        if kind == "external_account" and info.get("subject_token_type") == _AWS:
+            return _federated(info)
+    except (ValueError, KeyError, TypeError, auth.GoogleAuthError) as exc:
+        raise AdapterRefused(f"{_FORMS}; this one is incomplete") from exc
+    raise AdapterRefused(_FORMS)
+
+
+def _federated(info: Mapping[str, Any]) -> Credentials:
+    """Return credentials by federation for this AWS workload."""
+    asked = [info["token_url"], info.get("service_account_impersonation_url") or "https://"]
+    if not info["audience"] or not all(str(url).startswith("https://") for url in asked):
+        raise ValueError("no audience, or an address without TLS")
+    named = {name: value for name, value in info.items() if name != "credential_source"}
+    federated: Credentials = aws.Credentials.from_info(
+        named, scopes=SCOPES, aws_security_credentials_supplier=WorkloadOfAws()
+    )
+    return federated
+
+
+class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
+    """The AWS credentials of a Lambda function or a Glue job, as boto3 finds and renews them."""
+
+    def __init__(self) -> None:
+        import botocore.session  # noqa: PLC0415 - the SDK, where it is needed
+
+        self._session: Any = botocore.session.get_session()
+
+    def get_aws_security_credentials(
+        self,
+        context: Any,  # noqa: ARG002 - Google's interface
+        request: Any,  # noqa: ARG002 - Google's interface
+    ) -> aws.AwsSecurityCredentials:
+        """Return the current AWS keys."""
+        identity = self._session.get_credentials()
+        if identity is None:
+            raise auth.RefreshError("this workload has no identity of AWS", retryable=False)
+        keys = identity.get_frozen_credentials()
+        return aws.AwsSecurityCredentials(keys.access_key, keys.secret_key, keys.token)
+
+    def get_aws_region(
+        self,
+        context: Any,  # noqa: ARG002 - Google's interface
+        request: Any,  # noqa: ARG002 - Google's interface
+    ) -> str:
+        """Return the region of the STS endpoint."""
+        region = self._session.get_config_variable("region")
+        if not region:
+            raise auth.RefreshError("set AWS_REGION: this workload has no region", retryable=False)
+        return str(region)

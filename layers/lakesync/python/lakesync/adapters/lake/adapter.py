@@ -4,18 +4,22 @@ A `LakeAdapter` is a `lakesync.ports.ObjectStore`, which is all that the engine 
 operations for applications that keep their own data there: metadata, bounded pages, bulk removal,
 and a conditional put that overwrites nothing. Your own adapter must pass
 `lakesync.testing.lake_contract`.
+
+`LateObjects` is made by the first request that needs it: making S3's client imports the AWS SDK,
+which would take most of a cold start.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from lakesync.errors import ValidationFailed
 from lakesync.ports import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
 PAGE_KEYS_MAX: Final = 1_000
@@ -106,3 +110,34 @@ def check_key(key: str) -> None:
     """
     if not 1 <= len(key.encode()) <= KEY_BYTES_MAX:
         raise ValidationFailed(f"a key has 1 to {KEY_BYTES_MAX} bytes", field="key")
+
+
+class LateObjects:
+    """`lakesync.ports.ObjectStore`, made at its first use.
+
+    Args:
+        make: makes the store; called once.
+    """
+
+    def __init__(self, make: Callable[[], ObjectStore]) -> None:
+        self._store = cache(make)
+
+    def put_object(self, key: str, body: bytes, content_type: str) -> None:
+        """Store an object."""
+        self._store().put_object(key, body, content_type)
+
+    def get_object(self, key: str) -> bytes:
+        """Return an object's bytes."""
+        return self._store().get_object(key)
+
+    def get_range(self, key: str, start: int, size: int) -> bytes:
+        """Return some bytes of an object."""
+        return self._store().get_range(key, start, size)
+
+    def list_objects(self, prefix: str) -> list[str]:
+        """Return the keys under a prefix, in order."""
+        return self._store().list_objects(prefix)
+
+    def delete_object(self, key: str) -> None:
+        """Remove an object."""
+        self._store().delete_object(key)

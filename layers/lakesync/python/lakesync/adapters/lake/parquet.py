@@ -24,7 +24,7 @@ from lakesync.wire.batch_json import columns_of, decode_batch, is_envelope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakesync.core.claims import Batch
+    from lakesync.core.deliveries import Batch
     from lakesync.core.delta import Columns
     from lakesync.ports import BatchRow
 

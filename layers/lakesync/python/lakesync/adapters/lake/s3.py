@@ -1,15 +1,24 @@
-"""Objects in one S3 bucket."""
+"""Objects in one S3 bucket: read and written here, or by whoever holds an address signed here.
+
+The signature of an address covers what S3 must check of an attachment: the holder of an upload
+address can send only bytes with that SHA-256 and that length, and only while no object has the key.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lakesync.errors import AdapterFailed, NotFound
+from lakesync.ports import SignedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class S3Objects:
@@ -89,3 +98,148 @@ class _Translated:
             raise AdapterFailed(f"S3 refused {self._key}: {code}") from error
         if isinstance(error, BotoCoreError):
             raise AdapterFailed(f"S3 could not be reached: {type(error).__name__}") from error
+
+
+# --- by signed addresses --------------------------------------------------------------------------
+
+
+URL_S_MAX: Final = 900
+"""How long a signed address may be used."""
+_NOTHING_YET: Final = "*"
+_BYTES: Final = "application/octet-stream"
+_THERE_ALREADY: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
+_NO_UPLOAD: Final = frozenset({"NoSuchUpload", "404"})
+
+
+class S3SignedObjects:
+    """`lakesync.ports.SignedObjects` on S3.
+
+    Args:
+        bucket: the bucket's name.
+        client: a boto3 S3 client that signs by version 4, for the bucket's own region.
+        url_s: how long a signed address may be used.
+    """
+
+    def __init__(self, bucket: str, client: Any, *, url_s: int = URL_S_MAX) -> None:
+        self._bucket = bucket
+        self._client = client
+        self._url_s = url_s
+
+    def size_of(self, key: str) -> int | None:
+        """Return the bytes of an object; None if there is none."""
+        # Not HEAD: without permission to list the bucket, it answers 403 for a missing object.
+        answer = self._asked(
+            key, lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
+        )
+        sizes = [int(item["Size"]) for item in answer.get("Contents", []) if item["Key"] == key]
+        return sizes[0] if sizes else None
+
+    def sign_put(self, key: str, size_bytes: int, digest: str) -> SignedRequest:
+        """Sign the request that stores an object."""
+        checksum = _base64(digest)
+        fields = {"ContentLength": size_bytes, "ChecksumSHA256": checksum, "ContentType": _BYTES}
+        url = self._sign("put_object", Key=key, IfNoneMatch=_NOTHING_YET, **fields)
+        headers = {"if-none-match": _NOTHING_YET, "content-type": _BYTES}
+        return SignedRequest(url, headers | _of_content(size_bytes, checksum))
+
+    def begin_upload(self, key: str) -> str:
+        """Begin an upload in parts."""
+        answer = self._asked(
+            key,
+            lambda: self._client.create_multipart_upload(
+                Bucket=self._bucket, Key=key, ContentType=_BYTES, ChecksumAlgorithm="SHA256"
+            ),
+        )
+        return str(answer["UploadId"])
+
+    def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
+        """Return the parts that are there; None if there is no such upload."""
+        try:
+            # A page has 1,000 parts, which is more than a file has.
+            answer = self._client.list_parts(Bucket=self._bucket, Key=key, UploadId=upload)
+        except ClientError as exc:
+            if _code(exc) in _NO_UPLOAD:
+                return None
+            raise _refused(key, exc) from exc
+        except BotoCoreError as exc:
+            raise _away(exc) from exc
+        return {int(part["PartNumber"]): str(part["ETag"]) for part in answer.get("Parts", [])}
+
+    def sign_part(
+        self, key: str, upload: str, number: int, size_bytes: int, digest: str
+    ) -> SignedRequest:
+        """Sign the request that stores a part."""
+        checksum = _base64(digest)
+        place = {"UploadId": upload, "PartNumber": number}
+        content = {"ContentLength": size_bytes, "ChecksumSHA256": checksum}
+        url = self._sign("upload_part", Key=key, **place, **content)
+        return SignedRequest(url, _of_content(size_bytes, checksum), number)
+
+    def end_upload(
+        self, key: str, upload: str, tags: Mapping[int, str], digests: Sequence[str]
+    ) -> None:
+        """Make an object of all parts, unless it is there."""
+        parts = [
+            {"PartNumber": number, "ETag": tags[number], "ChecksumSHA256": _base64(digest)}
+            for number, digest in enumerate(digests, 1)
+        ]
+        try:
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket, Key=key, UploadId=upload, IfNoneMatch=_NOTHING_YET,
+                MultipartUpload={"Parts": parts},
+            )  # fmt: skip
+        except ClientError as exc:
+            # Another request was first, maybe for this same upload: then the object is there.
+            if _code(exc) not in _THERE_ALREADY | _NO_UPLOAD:
+                raise _refused(key, exc) from exc
+        except BotoCoreError as exc:
+            raise _away(exc) from exc
+
+    def sign_get(self, key: str, media_type: str) -> SignedRequest:
+        """Sign the request that reads an object.
+
+        A browser saves it instead of displaying it: a page in it could otherwise run in the
+        bucket's origin.
+        """
+        url = self._sign(
+            "get_object",
+            Key=key,
+            ResponseContentType=media_type,
+            ResponseContentDisposition="attachment",
+        )
+        return SignedRequest(url, {})
+
+    def _sign(self, operation: str, **fields: Any) -> str:
+        sign, params = self._client.generate_presigned_url, {"Bucket": self._bucket, **fields}
+        url: str = self._asked(
+            str(fields["Key"]), lambda: sign(operation, Params=params, ExpiresIn=self._url_s)
+        )
+        return url
+
+    def _asked(self, key: str, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except ClientError as exc:
+            raise _refused(key, exc) from exc
+        except BotoCoreError as exc:
+            raise _away(exc) from exc
+
+
+def _of_content(size_bytes: int, checksum: str) -> dict[str, str]:
+    return {"content-length": str(size_bytes), "x-amz-checksum-sha256": checksum}
+
+
+def _base64(digest: str) -> str:
+    return b64encode(bytes.fromhex(digest)).decode()
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _refused(key: str, error: ClientError) -> AdapterFailed:
+    return AdapterFailed(f"S3 refused {key}: {_code(error)}")
+
+
+def _away(error: BotoCoreError) -> AdapterFailed:
+    return AdapterFailed(f"S3 could not be reached: {type(error).__name__}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lakesync.core.claims import gateway_of_message
+from lakesync.core.deliveries import gateway_of_message
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:

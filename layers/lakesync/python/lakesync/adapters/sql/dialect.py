@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -219,3 +219,45 @@ def quoted(name: str, mark: str) -> str:
     """Quote each dot-separated part of a name; ``%`` is doubled, as it would begin a parameter."""
     parts = (part.replace(mark, mark * 2).replace("%", "%%") for part in name.split("."))
     return ".".join(f"{mark}{part}{mark}" for part in parts)
+
+
+# --- what any dialect does ------------------------------------------------------------------------
+
+
+def fill_stage(
+    dialect: Dialect,
+    cursor: Cursor,
+    columns: Mapping[str, str],
+    rows: Iterable[Sequence[object]],
+) -> None:
+    """Create `STAGE` with rows; an iterator of rows is consumed while the database loads others.
+
+    The first column has another value in each row, if the dialect has a `stage_number`.
+    """
+    cursor.execute(dialect.stage_drop, ())
+    first, *others = (f"{dialect.quote(name)} {kind}" for name, kind in columns.items())
+    lines = ", ".join([f"{first}{dialect.stage_number}", *others])
+    cursor.execute(f"CREATE TEMPORARY TABLE {STAGE} ({lines})", ())
+    dialect.load(cursor, STAGE, columns, rows)
+
+
+LIST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of values in one list: a quarter of the smallest default of ``max_allowed_packet``."""
+LISTED_MAX: Final = 20_000
+"""Values in one list of a row look-up: as many as a transaction has deltas."""
+
+
+def lists(
+    column: str, values: Sequence[object], listed_max: int = LISTED_MAX
+) -> Iterator[tuple[str, Sequence[object]]]:
+    """Yield conditions by a column's values, each with a list as long as allowed."""
+    some: list[object] = []
+    size = 0
+    for value in values:
+        if some and (len(some) == listed_max or size > LIST_BYTES_MAX):
+            yield f"{column} IN ({', '.join(['%s'] * len(some))})", some
+            some, size = [], 0
+        some.append(value)
+        size += 2 * len(value) if isinstance(value, bytes) else len(str(value))
+    if some:
+        yield f"{column} IN ({', '.join(['%s'] * len(some))})", some

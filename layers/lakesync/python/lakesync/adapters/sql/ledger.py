@@ -1,26 +1,27 @@
 """The ledger: LakeSync's own tables in the destination, by which a batch takes effect exactly once.
 
 ``lakesync_commits`` is the history, ``lakesync_rows`` the merged rows with the stamp of each
-column,
-``lakesync_marks`` each table's mark. Tables to query are beside them.
+column, ``lakesync_marks`` each table's mark. Tables to query are beside them. A transaction takes
+one connection, opened when needed, and gives its ledger; errors are translated.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.adapters.batches import deltas_behind
 from lakesync.adapters.database import DeadLetter, check_history
-from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
 from lakesync.adapters.sql.dialect import SCOPE
-from lakesync.adapters.sql.ledger_tables import KEYS, definitions
+from lakesync.adapters.sql.table_definition import PREFIX, Definition, from_json
+from lakesync.errors import ConstraintViolated, LakeSyncError, OutcomeUnknown
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta, Position
-    from lakesync.adapters.sql.dialect import Cursor, Dialect
+    from lakesync.adapters.sql.dialect import Connection, Cursor, Dialect
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
@@ -243,3 +244,97 @@ class Ledger:
 
 def _states(rows: Sequence[Sequence[Any]]) -> dict[str, RowState]:
     return {bytes(row_id).decode(): decode_row_state(bytes(state)) for row_id, state in rows}
+
+
+# --- its tables -----------------------------------------------------------------------------------
+
+
+KEYS: Final = {
+    "commits": (*SCOPE, "commit_stamp"),
+    "rows": (*SCOPE, "row_id"),
+    "marks": SCOPE,
+    "dead_letters": (*SCOPE, "row_id"),
+    "tables": SCOPE,
+}
+
+
+def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
+    """Return the columns of our tables, with their SQL types."""
+    key = dict.fromkeys(SCOPE, dialect.name_type)
+    stamp = "BIGINT NOT NULL"
+    row = {"row_id": dialect.key_bytes_type}
+    text = dialect.column_type("string", in_key=False)
+    return {
+        "commits": key | {"commit_stamp": stamp, "records": dialect.bytes_type},
+        "rows": key | row | {"state": dialect.bytes_type},
+        "marks": key | {"mark": stamp, "forgotten": stamp},
+        "dead_letters": key | row | {"reason": text},
+        "tables": key | {"destination": dialect.name_type, "definition": text},
+    }  # fmt: skip
+
+
+def create_ledger(dialect: Dialect, cursor: Cursor) -> None:
+    """Create our missing tables."""
+    for name, columns in definitions(dialect).items():
+        if dialect.existing_columns(cursor, PREFIX + name):
+            continue
+        lines = [f"{column} {kind}" for column, kind in columns.items()]
+        lines.append(f"PRIMARY KEY ({', '.join(KEYS[name])})")
+        options = dialect.updated_options if name == "rows" else ""
+        cursor.execute(f"CREATE TABLE {PREFIX}{name} ({', '.join(lines)}){options}", ())
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """One gateway's transactions, one after another."""
+
+    def __init__(self, dialect: Dialect, gateway: str) -> None:
+        self._dialect = dialect
+        self._gateway = gateway
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def run(self, work: Callable[[Cursor, Ledger], T]) -> T:
+        """Run work in one transaction."""
+        with self._translated():
+            if self._connection is None:
+                self._connection = self._dialect.connect()
+            connection = self._connection
+            try:
+                cursor = connection.cursor()
+                done = work(cursor, Ledger(self._dialect, cursor, self._gateway))
+            except LakeSyncError:
+                connection.rollback()
+                raise
+        with self._translated(is_commit=True):
+            connection.commit()
+        return done
+
+    @contextmanager
+    def _translated(self, *, is_commit: bool = False) -> Iterator[None]:
+        """Translate the driver's errors; after one, a new connection is opened."""
+        try:
+            yield
+        except LakeSyncError:
+            raise
+        except Exception as exc:
+            error = self._dialect.translate(exc)
+            with suppress(Exception):  # the first failure is the one to report
+                self.close()
+            if error is None:
+                raise
+            if is_commit and not isinstance(error, ConstraintViolated):
+                raise OutcomeUnknown(
+                    "the connection was lost during a commit; repeat the operation"
+                ) from exc
+            raise error from exc

@@ -10,9 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
-from lakesync.adapters.sql.lists import lists
-from lakesync.adapters.sql.staging import fill_stage
+from lakesync.adapters.sql.dialect import SCOPE, STAGE, fill_stage, lists, quoted
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import AdapterFailed, AdapterUnreachable, ConstraintViolated, LakeSyncError
 

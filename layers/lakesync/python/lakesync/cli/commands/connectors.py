@@ -1,24 +1,63 @@
-"""`lakesync connectors`: outside systems that a gateway polls for rows."""
+"""`lakesync connectors` and `actions`: outside systems that are polled, or operated by clients."""
 
 from __future__ import annotations
 
 import json
 import time
+import uuid
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
-from lakesync.cli.connector_tables import change_of, lag_of, settings_of, state_of
-from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.files import read_json
-from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
-from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
+from lakesync.cli.input_output import read_json
+from lakesync.cli.session import Session, command, must_exist
+from lakesync.core.wording import plural
+from lakesync.errors import (
+    ActionFailed,
+    ActionInvalid,
+    AdapterFailed,
+    AdapterRefused,
+    ValidationFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# --- listings -------------------------------------------------------------------------------------
+
+
+def settings_of(schema: dict[str, Any]) -> str:
+    """List a type's settings; an asterisk marks a required one."""
+    needed = set(schema.get("required", ()))
+    return ", ".join(f"{key}*" if key in needed else key for key in schema.get("properties", {}))
+
+
+def state_of(each: dict[str, Any]) -> str:
+    """Describe what a connector is doing now."""
+    if not each["isPolling"]:
+        return "paused"
+    if "waitS" in each:
+        return f"waits {each['waitS']} s"
+    return "reads" if each["isReading"] else f"every {each['everyMinutes']} min"
+
+
+def lag_of(each: dict[str, Any]) -> str:
+    """Describe how far a connector lags behind its source."""
+    return f"{each['lagS']} s" if "lagS" in each else "never polled"
+
+
+def change_of(change: dict[str, Any]) -> str:
+    """Describe a change of a source's schema."""
+    column = f".{change['column']}" if change["column"] else ""
+    at = f"{datetime.fromtimestamp(change['atMs'] / 1000, UTC):%Y-%m-%d %H:%M}"
+    return f"{change['severity']}: {change['table']}{column}: {change['change']} ({at})"
+
+
+# --- connectors -----------------------------------------------------------------------------------
+
 
 POLL_SEEN_S_MAX: Final = 30
 """How long `run --follow` waits for a poll to start."""
@@ -278,3 +317,122 @@ def _read(file: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ValidationFailed(f"{file} must hold an object")
     return body
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+_HANDLER_FILE = typer.Argument(help="The action handler, a JSON file; - for standard input.")
+_HANDLER_NAME = typer.Argument(help="The action handler's name.")
+_PAUSE_S: Final = 2.0
+
+
+@command
+def list_actions(session: Session) -> None:
+    """List the action handlers: the actions of each, and who may run them; without secrets.
+
+    Example:
+      lakesync actions list
+    """
+    handlers = session.ask("GET", _actions_path(session))["handlers"]
+    must_exist(session, handlers)
+    gateway = session.connection.gateway
+    actions = session.ask("GET", f"/sync/{gateway}/actions")["connectors"]
+    if session.out.json_lines:
+        for each in handlers:
+            names = [action["actionType"] for action in actions.get(each["name"], ())]
+            session.out.json(each | {"actions": names})
+        return
+    rows = [
+        (
+            each["name"],
+            each["type"],
+            ", ".join(action["actionType"] for action in actions.get(each["name"], ())),
+            plural(len(each.get("allow", ())), "permission") if each.get("allow") else "nobody",
+            f"{each.get('perMinute', 60)} a minute",
+        )
+        for each in handlers
+    ]
+    columns = ("name", "type", "actions", "who, beside administrators", "each client")
+    empty = "No action handlers; register one: lakesync actions add shipping.json"
+    session.out.table(columns, rows, title="Action handlers.", empty=empty)
+
+
+@command
+def add_action(session: Session, *, file: Annotated[str, _HANDLER_FILE]) -> None:
+    """Register an action handler. With "replace": true it replaces the handler of that name.
+
+    The file contains {"name": "shipping", "type": "webhook", "configuration": {…}, "allow": [{}]};
+    see docs/actions.md. Without "allow", only administrators may run its actions. Secrets that a
+    replacement does not name are kept.
+
+    Example:
+      lakesync actions add shipping.json
+    """
+    answer = session.ask("POST", _actions_path(session), read_json(file))
+    session.out.answer(
+        answer, f"registered: {answer['name']}, which can {', '.join(answer['actions'])}"
+    )
+
+
+@command
+def remove_action(session: Session, *, name: Annotated[str, _HANDLER_NAME]) -> None:
+    """Remove an action handler and its secrets. Actions that it has run are not undone.
+
+    Example:
+      lakesync actions remove shipping
+    """
+    answer = session.ask("DELETE", f"{_actions_path(session)}/{quote(name, safe='')}")
+    session.out.answer(answer, f"removed: {name}")
+
+
+@command
+def run_action(
+    session: Session,
+    *,
+    name: Annotated[str, _HANDLER_NAME],
+    action: Annotated[str, typer.Argument(help="The action to run.")],
+    params: Annotated[str, typer.Argument(help="The action's parameters, a JSON object.")] = "{}",
+    action_id: Annotated[
+        str, typer.Option("--id", help="The id of an earlier action, to get its result.")
+    ] = "",
+    wait: Annotated[float, typer.Option(help="How many seconds to keep retrying.")] = 30.0,
+) -> None:
+    """Run an action once and print its result.
+
+    A retryable failure is retried under the same id, so the action runs at most once. The id is
+    printed first: if the command is interrupted, repeat it with --id to get the result.
+
+    Example:
+      lakesync actions run shipping ship '{"order": 7}'
+    """
+    try:
+        read = json.loads(params)
+    except ValueError as exc:
+        raise UsageFault(f"the parameters are not JSON: {exc}") from exc
+    own = action_id or uuid.uuid4().hex
+    client, gateway = session.client_id, session.connection.gateway
+    asked = {"actionId": own, "connector": name, "actionType": action, "params": read}
+    body = {"clientId": client, "actions": [asked]}
+    ends = time.monotonic() + wait
+    session.out.note(f"action {own}")
+    while True:
+        (result,) = session.ask("POST", f"/sync/{gateway}/action", body)["results"]
+        if "code" not in result:
+            session.out.answer(result, f"done: {json.dumps(result['data'], ensure_ascii=False)}")
+            return
+        if not result["retryable"] or time.monotonic() + _PAUSE_S > ends:
+            raise _failure(result)
+        session.out.note(f"{result['message']} ({result['code']}); retrying")
+        time.sleep(_PAUSE_S)
+
+
+def _failure(result: dict[str, Any]) -> ActionFailed | ActionInvalid:
+    answer = f"{result['message']} ({result['code']})"
+    if result["retryable"]:
+        return ActionFailed(f"{answer}; ask again: --id {result['actionId']}")
+    return ActionInvalid(answer) if "VALIDATION" in result["code"] else ActionFailed(answer)
+
+
+def _actions_path(session: Session) -> str:
+    return f"/admin/actions/{session.connection.gateway}"

@@ -1,25 +1,90 @@
-"""`lakesync databases`: copy a gateway's tables from one database to another, and compare them."""
+"""`lakesync databases`, and packages with a database or a connector of one's own.
+
+Databases are copied from one to another and compared; packages are created from templates.
+"""
 
 from __future__ import annotations
 
+import keyword
 import os
+import re
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
-from lakesync.errors import Conflict, NotFound
+from lakesync.core.wording import plural
+from lakesync.errors import Conflict, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.adapters.copying import Compared, Copied
     from lakesync.adapters.database import DatabaseAdapter
-    from lakesync.cli.output import Output
+    from lakesync.cli.input_output import Output
     from lakesync.materialise.opening import OpenedDatabase
+
+# --- packages from templates ----------------------------------------------------------------------
+
+
+NAME_CHARS_MAX: Final = 40
+"""The longest name of a new type, which becomes part of its package's names."""
+
+
+def created(template: str, name: str, place: Path) -> list[str]:
+    """Create a package in a new or empty folder; returns the names of its files.
+
+    Args:
+        template: the folder of templates.
+        name: the type's name.
+        place: the folder.
+
+    Raises:
+        ValidationFailed: the name is none.
+        Conflict: the folder is not empty.
+    """
+    name = _checked(name)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise Conflict(f"{place} is there already, and not empty: name another with --folder")
+    class_name = "".join(part.capitalize() for part in name.split("_")) or name
+    made = []
+    for source in sorted((files("lakesync.cli") / template).iterdir(), key=lambda one: one.name):
+        target = place / _path(source.name.removesuffix(".txt"), name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        text = source.read_text("utf-8")
+        target.write_text(text.replace("__NAME__", name).replace("__CLASS__", class_name), "utf-8")
+        made.append(str(target.relative_to(place)))
+    return made
+
+
+def _path(template: str, name: str) -> str:
+    """Return where the file of a template is; the package's module has a name of its own."""
+    known = {
+        "pyproject": "pyproject.toml", "README": "README.md", "test": f"tests/test_{name}.py",
+    }  # fmt: skip
+    return known.get(template, f"lakesync_{name}/__init__.py")
+
+
+def _checked(name: str) -> str:
+    if (
+        not re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        or len(name) > NAME_CHARS_MAX
+        or keyword.iskeyword(name)
+    ):
+        raise ValidationFailed(
+            f"a type's name is at most {NAME_CHARS_MAX} lower-case letters, digits and _, begins "
+            "with a letter, and is not a Python keyword",
+            field="name",
+        )
+    return name
+
+
+# --- databases ------------------------------------------------------------------------------------
+
 
 _SOURCE = typer.Option(
     "--from-env", metavar="NAME", help="The environment variable with the source's URL."
@@ -134,3 +199,64 @@ def _chosen(source: DatabaseAdapter, tables: Sequence[str] | None) -> Sequence[s
 
 def _note(out: Output, copied: Copied) -> None:
     out.note(f"{copied.table}: {plural(copied.deltas, 'delta')} so far")
+
+
+# --- databases new --------------------------------------------------------------------------------
+
+
+_DATABASE_NAME = typer.Argument(help="The new kind's name: lower-case letters, digits and _.")
+_FOLDER = typer.Option("--folder", help="Where to create the package; by default ./NAME.")
+
+
+@command
+def new_database(
+    session: Session,
+    *,
+    name: Annotated[str, _DATABASE_NAME],
+    folder: Annotated[Path | None, _FOLDER] = None,
+) -> None:
+    """Create a Python package with a working kind of database, and tests that it passes.
+
+    The database is a file of SQLite. Replace the dialect by that of your own database, and keep the
+    tests passing. A folder that is not empty is refused. Nothing is deployed.
+
+    Example:
+      lakesync databases new duckdb
+    """
+    place = folder or Path(name)
+    made = created("database_package", name, place)
+    session.out.answer(
+        {"folder": str(place), "files": made},
+        f"created: {place}; its README.md says how to run its tests (pytest) and what to change",
+    )
+
+
+# --- connectors new -------------------------------------------------------------------------------
+
+
+_CONNECTOR_NAME = typer.Argument(
+    help="The new connector type's name: lower-case letters, digits and _."
+)
+
+
+@command
+def new_connector(
+    session: Session,
+    *,
+    name: Annotated[str, _CONNECTOR_NAME],
+    folder: Annotated[Path | None, _FOLDER] = None,
+) -> None:
+    """Create a Python package with a working connector, and tests that it passes.
+
+    The connector reads a sample source, which the tests simulate. Replace the sample by your own
+    source, and keep the tests passing. A folder that is not empty is refused. Nothing is deployed.
+
+    Example:
+      lakesync connectors new shopify
+    """
+    place = folder or Path(name)
+    made = created("connector_package", name, place)
+    session.out.answer(
+        {"folder": str(place), "files": made},
+        f"created: {place}; its README.md says how to run its tests (pytest) and what to change",
+    )

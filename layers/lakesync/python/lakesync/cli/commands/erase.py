@@ -1,4 +1,9 @@
-"""`lakesync gateways erase`: delete rows, and erase every stored copy of their values."""
+"""`lakesync gateways erase`: delete rows, and erase every stored copy of their values.
+
+Behind the gateway's own part there are steps for batches, declared destinations and connectors.
+Each reports what it waits for, and may be repeated. Batches are erased first, because fillings read
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,112 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.audited import audited
 from lakesync.cli.commands.gateways import now_ms, stores
-from lakesync.cli.erasure_steps import Steps, outlets
-from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED, UsageFault
-from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
-from lakesync.errors import Unavailable
+from lakesync.cli.session import Session, audited, command, must_exist
+from lakesync.connectors.erasing import erase as erase_from_connectors
+from lakesync.core.deliveries import CLAIMS, STAGING
+from lakesync.core.wording import plural
+from lakesync.errors import Conflict, Unavailable
+from lakesync.maintenance.destination_erasure import ask_destinations, set_aside, undelivered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.cli.attachment_erasure import AttachmentErasure
-    from lakesync.ports import RowKey
+    from lakesync.cli.erasure import AttachmentErasure
+    from lakesync.ports import Buffer, ConnectorStore, ObjectStore, Queue, RowKey, WallClock
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
+    """Return the stack's connectors, and the queue that wakes deliveries."""
+    from lakesync.adapters.lake.sqs import SqsQueue
+    from lakesync.buffer.admin_stores import DynamoConnectors
+
+    aws = session.aws
+    queue = SqsQueue(aws.output("DeliverQueueUrl"), aws.client("sqs"))
+    return DynamoConnectors(aws.output("BufferTable"), aws.dynamo()), queue
+
+
+class Steps:
+    """Erases rows of one table from the stores that received them from the log, or sent them.
+
+    Args:
+        buffer: stores the declarations.
+        objects: stores batches, claims, and connectors' state.
+        store: the connectors.
+        queue: wakes deliveries.
+        gateway: whose.
+        keys: the rows.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        objects: ObjectStore,
+        store: ConnectorStore,
+        queue: Queue,
+        gateway: str,
+        keys: Sequence[RowKey],
+        *,
+        wall_clock: WallClock,
+    ) -> None:
+        self._buffer = buffer
+        self._objects = objects
+        self._store = store
+        self._queue = queue
+        self._gateway = gateway
+        self._keys = keys
+        self._table = keys[0][0]
+        self._wall_clock = wall_clock
+        self.destinations: list[str] | None = None
+        """The destinations that were requested to erase; None before the request."""
+
+    def go_on(self) -> str:
+        """Do all steps that are possible now; return what they wait for, empty once all is done.
+
+        Raises:
+            Conflict: claims were set aside that need the batches.
+        """
+        return self._batches() or self._destinations() or self._connectors()
+
+    def _batches(self) -> str:
+        """Remove the table's staged batches, once all destinations have applied them."""
+        if names := undelivered(self._objects, self._gateway, self._table):
+            return f"the destinations {', '.join(names)} to take its batches"
+        if self._objects.list_objects(f"{CLAIMS}{self._gateway}/{self._table}/"):
+            return "the lake to take its batches"
+        if failed := set_aside(self._objects, self._gateway, self._table):
+            raise Conflict(
+                f"{plural(len(failed), 'claim')} of {self._table} could not succeed and need its "
+                f"batches, the first is {failed[0]}: put them back (lakesync replay claims, or "
+                "lakesync destinations replay), or delete them to give their batches up"
+            )
+        for key in self._objects.list_objects(f"{STAGING}{self._gateway}/{self._table}/"):
+            self._objects.delete_object(key)
+        return ""
+
+    def _destinations(self) -> str:
+        if self.destinations is None:
+            declared = self._buffer.destinations(self._gateway)
+            rows = [row for _, row in self._keys]
+            self.destinations = ask_destinations(
+                declared, self._objects, self._queue, self._gateway, self._table, rows
+            )
+        names = undelivered(self._objects, self._gateway, self._table)
+        return f"the destinations {', '.join(names)} to erase them" if names else ""
+
+    def _connectors(self) -> str:
+        names = erase_from_connectors(
+            self._store, self._objects, self._gateway, self._keys, self._wall_clock
+        )
+        return f"the connectors {', '.join(names)} to end their polls" if names else ""
+
+
+# --- erase ----------------------------------------------------------------------------------------
+
 
 _POLL_S: Final = 2.0
 _REASONS: Final = {
@@ -90,7 +187,7 @@ def _delete_with_files(session: Session, gateway: str, keys: Sequence[RowKey]) -
     Raises:
         UsageFault: the sync rules do not let the token delete a row; no file was removed.
     """
-    from lakesync.cli.attachment_erasure import AttachmentErasure
+    from lakesync.cli.erasure import AttachmentErasure
 
     files = AttachmentErasure(*stores(session), gateway, keys)
     files.look_into_rows()
@@ -107,7 +204,7 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
     Raises:
         UsageFault: the sync rules do not let the token delete one.
     """
-    from lakesync.cli.commands.push import pushed
+    from lakesync.cli.commands.client import pushed
 
     items = [
         {"op": "DELETE", "table": table, "rowId": row_id}
@@ -169,7 +266,7 @@ def _erase_from_lake(
     deadline_s: float,
 ) -> dict[str, Any]:
     """Remove the files that the lake's history names, then that; returns the job's report."""
-    from lakesync.cli.lake_erasure import erase_from_lake, lake_changes
+    from lakesync.cli.erasure import erase_from_lake, lake_changes
 
     with session.out.progress("reading the lake's history …"):
         files.look_into_lake(lake_changes(session, gateway, keys[0][0]))
@@ -188,8 +285,7 @@ def _tell(
     files: AttachmentErasure,
 ) -> None:
     """Count what is left: as `find-row` does, and what the lake's job counted."""
-    from lakesync.cli.lake_erasure import left_in_lake, remarks
-    from lakesync.cli.row_copies import copies
+    from lakesync.cli.erasure import copies, left_in_lake, remarks
 
     buffer, objects = stores(session)
     left: dict[str, int] = {}

@@ -1,4 +1,8 @@
-"""`lakesync flows`: move rows from sources to destinations, as ``flows.yaml`` declares."""
+"""`lakesync flows` and `destinations`: where rows of a gateway come from and go to.
+
+Flows move rows from sources to destinations, as ``flows.yaml`` declares. Destinations are databases
+that receive a gateway's rows, besides the lake.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,60 @@ from urllib.parse import quote
 
 import typer
 
-from lakesync.cli.existence import must_exist
-from lakesync.cli.files import read_yaml
-from lakesync.cli.flow_tables import count_of, end_of, show_flows
-from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
-from lakesync.errors import Conflict, Fault, FlowRefused, NotFound
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import read_json, read_yaml
+from lakesync.cli.past import instant
+from lakesync.cli.session import Session, command, must_exist
+from lakesync.core.wording import plural
+from lakesync.errors import Conflict, DestinationRefused, Fault, FlowRefused, NotFound
+
+# --- listings -------------------------------------------------------------------------------------
+
+
+def show_flows(session: Session, flows: list[dict[str, Any]]) -> None:
+    """Print a line for each flow, and each flow's last error."""
+    if session.out.json_lines:
+        for each in flows:
+            session.out.json(each)
+        return
+    rows = [
+        (
+            each["name"],
+            end_of(each["source"]),
+            end_of(each["destination"]),
+            each["state"],
+            f"{each['lagS']} s" if "lagS" in each else "",
+            each.get("rows", ""),
+            each["deadLetters"],
+        )
+        for each in flows
+    ]
+    columns = ("name", "from", "to", "state", "lag", "rows", "dead letters")
+    empty = "No flows; declare some: lakesync flows apply flows.yaml"
+    session.out.table(columns, rows, title="Flows.", empty=empty)
+    for each in flows:
+        if "lastError" in each:
+            session.out.note(f"{each['name']}: {each['lastError']['error']}")
+
+
+def end_of(end: Any) -> str:
+    """Describe a source or a destination."""
+    if not isinstance(end, dict):
+        return str(end)
+    if "connector" in end:
+        return f"connector {end['connector']}"
+    return f"{end['database']} {end['secret']}"
+
+
+def count_of(table: dict[str, Any], field: str) -> str:
+    """Describe a count in a plan."""
+    if field not in table:
+        return "not known"
+    return f"{table[field]}{' or more' if table.get('hasMore') else ''}"
+
+
+# --- flows ----------------------------------------------------------------------------------------
+
 
 _NAME = typer.Argument(help="The flow's name.")
 _FILE = typer.Argument(help="The flows, a YAML or JSON file; - for standard input.")
@@ -236,3 +288,218 @@ def _read(file: str) -> list[Any]:
     if not isinstance(flows, list) or not flows:
         raise FlowRefused("the file declares no flow: {flows: [{name: …, source: …}]}")
     return flows
+
+
+# --- destinations ---------------------------------------------------------------------------------
+
+
+_DESTINATION_NAME = typer.Argument(help="The destination's name.")
+_DESTINATION_FILE = typer.Argument(help="The declaration, a JSON file; - for standard input.")
+_ARCHIVE = typer.Option(
+    help="Move history that is older than DAYS to the bucket folder whose URL is in the secret "
+    "SECRET.",
+    metavar="SECRET:DAYS",
+)
+_NO_DATABASE_CHECK = typer.Option("--no-check", help="Declare without asking the database first.")
+
+
+@command
+def list_destinations(session: Session) -> None:
+    """List the destinations with their state, lag, waiting batches and refused rows.
+
+    "archived to" is the time up to which the archive has the history of every table.
+
+    Example:
+      lakesync destinations list
+    """
+    answer = session.ask("GET", _destinations_path(session))
+    declared = answer["destinations"]
+    must_exist(session, declared)
+    if session.out.json_lines:
+        for each in declared:
+            session.out.json(each)
+        return
+    rows = [
+        (
+            each["name"],
+            each["kind"],
+            each["state"],
+            f"{each['lagMs'] / 1000:.0f} s" if each["waiting"] else "",
+            each["waiting"],
+            each["filling"],
+            each["deadLetters"],
+            _archived(each),
+        )
+        for each in declared
+    ]
+    columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters", "archived to")
+    empty = "No destinations; declare one: lakesync destinations add warehouse warehouse.json"
+    session.out.table(columns, rows, title="Destinations.", empty=empty)
+    _note_without_lake(session, answer)
+    for each in declared:
+        for table in each["tablesDelivered"]:
+            if table["error"]:
+                session.out.note(f"{each['name']}: {table['table']}: {table['error']}")
+        for claim in each["setAside"]:
+            session.out.note(f"{each['name']}: set aside: {claim['claim']}: {claim['reason']}")
+        if each["deadLetters"] or each["setAside"]:
+            session.out.note(f"fix the cause, then: lakesync destinations replay {each['name']}")
+
+
+@command
+def check(
+    session: Session,
+    *,
+    name: Annotated[str, _DESTINATION_NAME],
+    file: Annotated[str, _DESTINATION_FILE],
+    archive: Annotated[str | None, _ARCHIVE] = None,
+) -> None:
+    """Check a declaration, list all of its faults, and ask its database; nothing is saved.
+
+    Example:
+      lakesync destinations check warehouse warehouse.json
+    """
+    answer = _declare_destination(session, name, file, archive, "?dryRun=true")
+    session.out.answer(answer, f"{name} can be declared; its database answers")
+
+
+@command
+def add(
+    session: Session,
+    *,
+    name: Annotated[str, _DESTINATION_NAME],
+    file: Annotated[str, _DESTINATION_FILE],
+    archive: Annotated[str | None, _ARCHIVE] = None,
+    no_check: Annotated[bool, _NO_DATABASE_CHECK] = False,
+) -> None:
+    """Declare a destination: it is filled with the existing rows, then follows. Safe to repeat.
+
+    The file contains {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and
+    optionally "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". With
+    "lake": false its tables go there and not to the lake: for small data, and from the start. The
+    secret holds the database's URL. Create it first in Secrets Manager, under the name
+    STACK/destinations/GATEWAY/SECRET. The database is asked first: nothing is declared unless it
+    answers.
+
+    Example:
+      lakesync destinations add warehouse warehouse.json
+      lakesync destinations add warehouse warehouse.json --archive warehouse-archive:30
+    """
+    answer = _declare_destination(session, name, file, archive, "?check=false" if no_check else "")
+    session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows its progress")
+    untyped = _untyped(session, answer)
+    if untyped:
+        session.out.note(
+            f"{untyped}: without a schema columns are JSON text there; for types, register one "
+            "first: lakesync schema put, or lakesync connectors add --schema"
+        )
+
+
+@command
+def pause_destination(session: Session, *, name: Annotated[str, _DESTINATION_NAME]) -> None:
+    """Pause delivery to a destination. New data waits, and nothing is lost. Safe to repeat.
+
+    Example:
+      lakesync destinations pause warehouse
+    """
+    _change_destination(session, name, "pause", f"paused: {name}")
+
+
+@command
+def resume_destination(session: Session, *, name: Annotated[str, _DESTINATION_NAME]) -> None:
+    """Resume delivery to a destination from where it was paused. Safe to repeat.
+
+    Example:
+      lakesync destinations resume warehouse
+    """
+    _change_destination(session, name, "resume", f"resumed: {name}")
+
+
+@command
+def backfill_destination(session: Session, *, name: Annotated[str, _DESTINATION_NAME]) -> None:
+    """Fill a destination again from the gateway's rows, while delivery continues.
+
+    It restores rows that were removed at the destination. Safe to repeat.
+
+    Example:
+      lakesync destinations backfill warehouse
+    """
+    _change_destination(session, name, "backfill", f"{name} is being filled")
+
+
+@command
+def replay(session: Session, *, name: Annotated[str, _DESTINATION_NAME]) -> None:
+    """Retry the rows that the database refused, and the claims that were set aside.
+
+    Example:
+      lakesync destinations replay warehouse
+    """
+    answer = session.ask("POST", f"{_destinations_path(session, name)}/replay", {})
+    session.out.answer(answer, f"{name}: {plural(answer['tables'], 'table')} will be retried")
+
+
+@command
+def remove_destination(session: Session, *, name: Annotated[str, _DESTINATION_NAME]) -> None:
+    """Stop delivering to a destination and remove its declaration. Its tables are not changed.
+
+    Example:
+      lakesync destinations remove warehouse
+    """
+    answer = session.ask("DELETE", _destinations_path(session, name))
+    session.out.answer(answer, f"removed: {name}; its tables are not changed")
+    _note_without_lake(session, answer)
+
+
+def _note_without_lake(session: Session, answer: dict[str, Any]) -> None:
+    """Say which tables are only where destinations have them."""
+    if tables := answer.get("withoutLake"):
+        named = "no table goes" if "*" in tables else f"these do not go: {', '.join(tables)}"
+        session.out.note(f"to the lake {named}; a destination is declared in its place, or was")
+
+
+def _untyped(session: Session, destination: dict[str, Any]) -> str:
+    """Name the tables of a destination that have no schema; empty if all have one."""
+    schemas = session.ask("GET", f"/admin/schema/{session.connection.gateway}").get("tables", [])
+    typed = {schema["table"].lower() for schema in schemas}
+    named = destination.get("tables", [])
+    if not named:
+        return "all tables without a schema" if typed else "all tables"
+    return ", ".join(table for table in named if table.lower() not in typed)
+
+
+def _archived(destination: dict[str, Any]) -> str:
+    """Return up to what time every table's history is archived; empty without an archive."""
+    tables = destination["tablesDelivered"] if "archive" in destination else []
+    marks = [int(table["archived"]) for table in tables if table["table"]]
+    if not marks:
+        return ""
+    return f"{instant(min(marks)):%Y-%m-%d %H:%M}" if all(marks) else "nothing yet"
+
+
+def _change_destination(session: Session, name: str, action: str, sentence: str) -> None:
+    session.out.answer(
+        session.ask("POST", f"{_destinations_path(session, name)}/{action}", {}), sentence
+    )
+
+
+def _destinations_path(session: Session, name: str = "") -> str:
+    path = f"/admin/destinations/{session.connection.gateway}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+def _declare_destination(
+    session: Session, name: str, file: str, archive: str | None, query: str = ""
+) -> dict[str, Any]:
+    """Send a declaration; if it is refused, print each of its faults."""
+    body = read_json(file)
+    if archive is not None and isinstance(body, dict):
+        secret, _, days = archive.rpartition(":")
+        if not secret or not days.isdecimal():
+            raise UsageFault("--archive names a secret and days: warehouse-archive:30")
+        body = body | {"archive": {"secret": secret, "afterDays": int(days)}}
+    try:
+        return session.ask("POST", _destinations_path(session, name) + query, body)
+    except DestinationRefused as refused:
+        if not session.out.json_lines:
+            session.out.table(("at", "fault"), refused.faults)
+        raise

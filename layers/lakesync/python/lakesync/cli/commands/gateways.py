@@ -1,26 +1,35 @@
-"""`lakesync gateways`: delete or export a whole gateway, or search it for a row."""
+"""`lakesync gateways`, `quota` and `checkpoint`: a gateway as a whole.
+
+It is exported, deleted and searched for a row; how much may be pushed to it in a second, which
+needs AWS credentials; the checkpoints that new clients start from.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.audited import audited
-from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.faults import FAILED, UsageFault
-from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
-from lakesync.errors import Unavailable
+from lakesync.cli.session import Session, audited, command, must_exist_in_stack
+from lakesync.core.wording import plural
+from lakesync.errors import NotFound, Unavailable
+from lakesync.ports import Quota
 
 if TYPE_CHECKING:
-    from lakesync.cli.output import Output
-    from lakesync.ports import Buffer, ObjectStore
+    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.cli.input_output import Output
+    from lakesync.ports import Buffer, ObjectStore, QuotaStore
+
+# --- gateways -------------------------------------------------------------------------------------
+
 
 _ROUNDS_MAX: Final = 5
 """How often the rest is removed again: a write in flight may have added to it meanwhile."""
@@ -59,7 +68,7 @@ def delete(
     session.connection = replace(session.place, gateway=name)
     deletion = _deleted(session, name)
     if with_lake:
-        from lakesync.cli.lake_removal import remove_from_lake, tables_shown
+        from lakesync.cli.removal import remove_from_lake, tables_shown
 
         dropping = session.out.progress("dropping the tables in the lake …")
         tables = partial(tables_shown, session.aws, name)
@@ -127,8 +136,8 @@ def find_row(
     Example:
       lakesync gateways find-row prod users ann
     """
+    from lakesync.cli.erasure import copies
     from lakesync.cli.lake import Lake
-    from lakesync.cli.row_copies import copies
 
     session.connection = replace(session.place, gateway=name)
     buffer, objects = stores(session)
@@ -184,3 +193,238 @@ def _tell(out: Output, gateway: str, deletion: dict[str, Any]) -> None:
 
 def _epoch_s(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
+
+
+# --- quota ----------------------------------------------------------------------------------------
+
+
+_WORDS = "; 0 for no limit."
+
+
+@command
+def show_quota(session: Session) -> None:
+    """Show the gateway's quota; limits that are not set follow the stack's parameters.
+
+    Example:
+      lakesync quota show --gateway acme
+    """
+    quota = _store(session).quota(session.connection.gateway)
+    must_exist_in_stack(session, quota != Quota())
+    _tell_quota(session, quota)
+
+
+@command
+def set_(
+    session: Session,
+    *,
+    pushes: Annotated[int | None, typer.Option(min=0, help=f"Pushes a second{_WORDS}")] = None,
+    deltas: Annotated[int | None, typer.Option(min=0, help=f"Deltas a second{_WORDS}")] = None,
+    size: Annotated[
+        int | None, typer.Option("--bytes", min=0, help=f"Bytes a second{_WORDS}")
+    ] = None,
+) -> None:
+    """Set the gateway's quota; limits that are not given follow the stack's parameters.
+
+    Example:
+      lakesync quota set --gateway acme --pushes 1000 --bytes 50000000
+    """
+    quota = Quota(pushes, deltas, size)
+    if quota == Quota():
+        raise UsageFault("specify how much: --pushes, --deltas or --bytes; `quota reset` undoes it")
+    _set(session, quota)
+
+
+@command
+def reset(session: Session) -> None:
+    """Remove the gateway's quota, so that the stack's parameters apply again. Safe to repeat.
+
+    Example:
+      lakesync quota reset --gateway acme
+    """
+    must_exist_in_stack(session)
+    _set(session, Quota())
+
+
+def _set(session: Session, quota: Quota) -> None:
+    from lakesync.cli.session import audited
+
+    store, gateway = _store(session), session.connection.gateway
+    with audited(session, "setQuota", shows=lambda: store.quota(gateway)._asdict()):
+        store.set_quota(gateway, quota)
+    _tell_quota(session, quota)
+
+
+def _store(session: Session) -> QuotaStore:
+    from lakesync.buffer.admission import DynamoQuotas
+
+    return DynamoQuotas(session.aws.output("BufferTable"), session.aws.dynamo())
+
+
+def _tell_quota(session: Session, quota: Quota) -> None:
+    lines = [
+        f"{name} a second: {'stack default' if limit is None else limit or 'no limit'}"
+        for name, limit in zip(Quota._fields, quota, strict=True)
+    ]
+    session.out.answer({"gateway": session.connection.gateway} | quota._asdict(), "\n".join(lines))
+
+
+# --- checkpoint -----------------------------------------------------------------------------------
+
+
+_LATEST: Final = "latest"
+_BUILD_S_MAX: Final = 900
+"""How long any function runs; the build ends in time, and is asked to go on."""
+
+
+@command
+def list_(session: Session) -> None:
+    """List the checkpoints of a gateway, the oldest first.
+
+    New clients, and clients whose cursor is void, start from the latest one. Needs AWS credentials.
+
+    Example:
+      lakesync checkpoint list
+    """
+    gateway = session.connection.gateway
+    checkpoints = _checkpoints(session)
+    manifests = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
+    must_exist_in_stack(session, manifests)
+    if session.out.json_lines:
+        for manifest in manifests:
+            session.out.json(_summary(manifest))
+    elif manifests:
+        rows = [tuple(_summary(manifest).values()) for manifest in manifests]
+        names = ("checkpoint", "begun", "log from", "tables", "rows", "bytes", "epoch")
+        session.out.table(names, rows)
+    else:
+        session.out.text("there is no checkpoint yet: lakesync checkpoint build")
+
+
+@command
+def show_checkpoint(
+    session: Session,
+    *,
+    checkpoint: Annotated[
+        str, typer.Argument(help="An id from `lakesync checkpoint list`, or latest.")
+    ] = _LATEST,
+) -> None:
+    """Show the contents of a checkpoint, table by table. Needs AWS credentials.
+
+    Example:
+      lakesync checkpoint show
+      lakesync checkpoint show 01930c5a2b300000-000001930c5a2b30 --json
+    """
+    manifest = _manifest(session, checkpoint)
+    rows = [
+        (name, content.rows, content.tombstones.count, len(content.chunks), content.parts,
+         sum(chunk.size for chunk in content.chunks))
+        for name, content in sorted(manifest.tables.items())
+    ]  # fmt: skip
+    names = ("table", "rows", "tombstones", "chunks", "parts", "bytes")
+    if session.out.json_lines:
+        tables = [dict(zip(names, row, strict=True)) for row in rows]
+        session.out.json({**_summary(manifest), "tables": tables})
+        return
+    summary = _summary(manifest)
+    title = f"{manifest.id}, begun {summary['begun']}: the log continues from {manifest.since}"
+    session.out.table(names, rows, title=title)
+
+
+@command
+def build(session: Session) -> None:
+    """Build a checkpoint now, and wait until it is done. Safe to repeat.
+
+    A schedule also does this. A build continues where an interrupted one stopped. If nothing has
+    changed since the latest checkpoint, no new one is built. Needs AWS credentials.
+
+    Example:
+      lakesync checkpoint build
+    """
+    must_exist_in_stack(session)
+    gateway = session.connection.gateway
+    rows = 0
+    latest = partial(_latest, session)
+    with audited(session, "buildCheckpoint", "", latest), session.out.progress("building …"):
+        while True:
+            done = _invoke(session, {"task": "build", "gateway": gateway})
+            rows += int(done.get("rows", 0))
+            if done.get("finished"):
+                break
+            if not done.get("rows"):
+                raise Unavailable("no row was written while there was time; build again later")
+            session.out.note(f"{plural(rows, 'row')} so far")
+    name = done.get("checkpoint")
+    session.out.answer(
+        {"checkpoint": name or None, "since": done.get("since"), "rows": rows},
+        f"{name}: {plural(rows, 'row')} written" if name else "the gateway has no rows to keep",
+    )
+
+
+def _latest(session: Session) -> dict[str, str | None]:
+    names = _checkpoints(session).ids(session.connection.gateway)
+    return {"latest": names[-1] if names else None}
+
+
+def _checkpoints(session: Session) -> Checkpoints:
+    from lakesync.adapters.lake.s3 import S3Objects
+    from lakesync.checkpoint.store import Checkpoints
+
+    aws = session.aws
+    return Checkpoints(S3Objects(aws.output("LakeBucket"), aws.client("s3")))
+
+
+def _manifest(session: Session, checkpoint: str) -> Manifest:
+    gateway = session.connection.gateway
+    checkpoints = _checkpoints(session)
+    names = checkpoints.ids(gateway)
+    if checkpoint == _LATEST and names:
+        return checkpoints.manifest(gateway, names[-1])
+    must_exist_in_stack(session, names)
+    if checkpoint not in names:
+        listed = ", ".join(names) or "none: lakesync checkpoint build"
+        raise NotFound(f"there is no checkpoint {checkpoint[:64]!r}; there are: {listed}")
+    return checkpoints.manifest(gateway, checkpoint)
+
+
+def _summary(manifest: Manifest) -> dict[str, object]:
+    from lakesync.checkpoint.manifest import began_ms_of
+
+    begun = datetime.fromtimestamp(began_ms_of(manifest.id) / 1000, UTC)
+    chunks = [chunk for table in manifest.tables.values() for chunk in table.chunks]
+    return {
+        "checkpoint": manifest.id,
+        "begun": begun.isoformat(timespec="seconds"),
+        "since": str(manifest.since),
+        "tables": len(manifest.tables),
+        "rows": sum(table.rows for table in manifest.tables.values()),
+        "bytes": sum(chunk.size for chunk in chunks),
+        "epoch": manifest.epoch,
+    }
+
+
+def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
+    """Invoke the stack's retention function with a task.
+
+    Raises:
+        Unavailable: it failed; the next try continues from where it stopped.
+    """
+    client = session.aws.client("lambda", answer_s_max=_BUILD_S_MAX)
+    name = session.aws.output("RetainFunction")
+    answer = client.invoke(FunctionName=name, Payload=json.dumps(task))
+    body = answer["Payload"].read()
+    if "FunctionError" in answer:
+        raise Unavailable(f"the build stopped: {_reason(body)}; build again to continue there")
+    answer_body: dict[str, Any] = json.loads(body)
+    return answer_body
+
+
+def _reason(body: bytes) -> str:
+    try:
+        failure = json.loads(body)
+    except ValueError:
+        return "it said nothing"
+    return (
+        str(failure.get("errorMessage", "see its log"))
+        if isinstance(failure, dict)
+        else "see its log"
+    )

@@ -1,4 +1,4 @@
-"""`lakesync lake`: the state of the gateway's tables in the lake, and their maintenance."""
+"""`lakesync lake`: the gateway's tables in the lake, their maintenance, views and shares."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.audited import audited
-from lakesync.cli.existence import must_exist_in_stack
-from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
-from lakesync.errors import NotFound
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.session import Session, audited, command, must_exist_in_stack
+from lakesync.core.wording import plural
+from lakesync.errors import AdapterFailed, NotFound
+from lakesync.ports.access import STACK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakesync.cli.lake import Lake
+    from lakesync.materialise.sharing import Share
+    from lakesync.materialise.views import View, ViewedTable
+
+# --- status, maintain, repair ---------------------------------------------------------------------
+
 
 _DAY_MS: Final = 86_400_000
 
@@ -37,8 +42,8 @@ def status(session: Session, *, table: _Table = None) -> None:
     Example:
       lakesync lake status
     """
-    from lakesync.cli.lake_shares import share_states
-    from lakesync.cli.lake_status import table_states
+    from lakesync.cli.lake_tables import table_states
+    from lakesync.cli.shared_lake import share_states
 
     with session.out.progress("reading the lake …"):
         lake = lake_of(session, table)
@@ -86,8 +91,7 @@ def maintain(
     """
     with session.out.progress("reading the lake …"):
         lake = lake_of(session, table)
-    from lakesync.cli.lake_figures import lake_figures
-    from lakesync.cli.lake_job import run_job
+    from lakesync.cli.lake_tables import lake_figures, run_job
 
     if dry_run:
         _tell_plan(session, lake, table)
@@ -123,7 +127,7 @@ def repair(
       lakesync lake repair --dry-run
       lakesync lake repair --table todos
     """
-    from lakesync.cli.lake_repair import mark_shown, repairs, set_mark
+    from lakesync.cli.lake_tables import mark_shown, repairs, set_mark
 
     with session.out.progress("reading the lake …"):
         lake = lake_of(session, table)
@@ -163,8 +167,7 @@ def lake_of(session: Session, table: str | None) -> Lake:
 
 def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
     """Show which steps are worthwhile, by the figures that the job decides by."""
-    from lakesync.cli.lake_figures import figures
-    from lakesync.cli.lake_job import keep_days
+    from lakesync.cli.lake_tables import figures, keep_days
     from lakesync.maintenance.lake_plan import Step, steps_for
 
     now_ms = time.time_ns() // 1_000_000
@@ -194,3 +197,266 @@ def _row(each: dict[str, Any]) -> tuple[object, ...]:
     name = each["table"].rpartition(".")[2]
     figures = (moved(one) for one in ("files", "delete_files", "snapshots", "bytes"))
     return name, each["outcome"], ", ".join(each["steps"]) or "nothing", *figures, each["orphans"]
+
+
+# --- rebuild --------------------------------------------------------------------------------------
+
+
+@command
+def rebuild(
+    session: Session,
+    *,
+    table: Annotated[str, typer.Option(help="The table, by its name in the gateway.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is wrong; change nothing.")
+    ] = False,
+    timeout: Annotated[int, typer.Option(help="Seconds to wait for the run.", min=1)] = 3_600,
+) -> None:
+    """Rebuild a table's rows in the lake from its changes, after it was changed by hand.
+
+    Rows that were deleted, changed or added in the lake, or a dropped table, are made equal to the
+    gateway's deltas again, in one atomic commit. The command starts a Glue run and waits for it.
+    Safe to repeat and to interrupt: a started run continues. Needs AWS credentials.
+
+    Example:
+      lakesync lake rebuild --table todos --dry-run
+      lakesync lake rebuild --table todos
+    """
+    report = rebuild_in_lake(session, table, timeout, dry_run=dry_run)
+    if session.out.json_lines:
+        session.out.json(report)
+        return
+    for line in report_lines(report, dry_run=dry_run):
+        session.out.text(line)
+
+
+def rebuild_in_lake(
+    session: Session, table: str, timeout_s: float, *, dry_run: bool
+) -> dict[str, Any]:
+    """Run the stack's job to rebuild a table, or to show what that would do; give its report.
+
+    Raises:
+        Unavailable: the job failed, or takes longer than the time-out.
+    """
+    from lakesync.cli.lake_tables import lake_figures, run_job
+
+    must_exist_in_stack(session)
+    only = f"{session.connection.gateway}/{table}"
+    if dry_run:
+        return run_job(session, only, timeout_s, {"--rebuild": "dry"})
+    with audited(session, "rebuildLake", table, partial(lake_figures, session, table)):
+        return run_job(session, only, timeout_s, {"--rebuild": "yes"})
+
+
+def report_lines(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
+    """Yield what was wrong, and what was done about it, as lines."""
+    wrong = [
+        f"{report[name]:,} {words}"
+        for name, words in (
+            ("missing", "missing"),
+            ("changed", "different from their changes"),
+            ("surplus", "without any change"),
+        )
+        if report[name]
+    ]
+    if report["made"]:
+        yield f"{report['table']} did not exist"
+    yield f"{plural(report['rows'], 'row')}: {', '.join(wrong) or 'all equal to their changes'}"
+    if report["written"]:
+        yield f"they were rebuilt, up to {report['mark']}"
+    elif dry_run and (wrong or report["made"]):
+        yield "nothing was changed; without --dry-run they are rebuilt"
+
+
+# --- share, unshare -------------------------------------------------------------------------------
+
+
+@command
+def share(
+    session: Session,
+    *,
+    table: Annotated[str, typer.Argument(help="The table, by its name at the gateways.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--as", help="The shared table's name; by default the table's own."),
+    ] = None,
+    gateways: Annotated[
+        str, typer.Option(help="A pattern that selects the gateways: team-* or *-eu.")
+    ] = "*",
+) -> None:
+    """Share a table: create a view in the lake over all gateways' tables of that name.
+
+    Anyone who may read the view reads the rows of all these gateways. The column _gateway names
+    each row's gateway; a filter on it reads only that gateway's table. New tables and columns are
+    included automatically. Athena has the view in a separate database, with NAME__rows and
+    NAME__live, which omit tombstones and LakeSync's columns. See also lakesync query --shared, and
+    lakesync lake views --shared for other engines.
+
+    Repeating the command replaces the share and its pattern. Needs AWS credentials. The change is
+    in the record of the stack: lakesync audit --stack-wide.
+
+    Example:
+      lakesync lake share flights
+      lakesync lake share flights --as flights_eu --gateways "*-eu"
+    """
+    from lakesync.cli.shared_lake import declare, keep_views, share_shown, shares_of
+    from lakesync.core.names import in_words
+    from lakesync.materialise.sharing import shared_database
+
+    called = in_words(table) if name is None else name
+    shows = partial(share_shown, session.aws, called)
+    with (
+        session.out.progress("reading the lake …"),
+        audited(session, "shareLakeTable", called, shows, gateway=STACK),
+    ):
+        made = declare(session.aws, called, table, gateways)
+        has_views = keep_views(session.aws, shares_of(session.aws), called)
+    place = f"{shared_database(session.aws.output('DatabasePrefix'))}.{called}"
+    if session.out.json_lines:
+        session.out.json({"share": called, "place": place, **share_shown(session.aws, called)})
+        return
+    _tell(session, made, place if has_views else called)
+    if not has_views:
+        session.out.note(
+            f"the catalogue has no views: lakesync lake views --shared {called} --engine trino"
+        )
+
+
+@command
+def unshare(
+    session: Session,
+    *,
+    name: Annotated[
+        str, typer.Argument(help="The shared table's name, as in lakesync lake status.")
+    ],
+) -> None:
+    """Remove a shared table. It is a view: no rows of any gateway are removed.
+
+    Example:
+      lakesync lake unshare flights
+    """
+    from lakesync.cli.shared_lake import share_shown, withdraw
+
+    shows = partial(share_shown, session.aws, name)
+    with audited(session, "unshareLakeTable", name, shows, gateway=STACK):
+        was = withdraw(session.aws, name)
+    if not was:
+        raise NotFound(f"there is no shared table {name[:64]!r}: see lakesync lake status")
+    session.out.answer({"share": name, "shared": False}, f"{name} is no longer shared")
+
+
+def _tell(session: Session, made: Share, place: str) -> None:
+    columns = made.columns()
+    if not made.members:
+        session.out.text(f"{place}: no gateway has it in the lake yet; each is added automatically")
+        return
+    tables, wide = plural(len(made.members), "table"), plural(len(columns), "column")
+    session.out.text(f"{place} has {tables} of as many gateways, {wide}")
+    for column in columns:
+        if column.is_text_of_others:
+            kinds = sorted({one.type for one in column.types.values()})
+            session.out.note(f"{column.name} is text: the tables have {', '.join(kinds)}")
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+@command
+def views(
+    session: Session,
+    *,
+    table: Annotated[
+        str | None, typer.Option(help="Only this table; by default all of the gateway's.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="The SQL dialect: athena, duckdb, spark or trino.")
+    ] = "athena",
+    catalog: Annotated[
+        str, typer.Option(help="The lake's catalogue name in the engine, for duckdb and trino.")
+    ] = "",
+    create: Annotated[
+        bool, typer.Option("--create", help="Create Athena's views in the Glue Data Catalog.")
+    ] = False,
+    shared: Annotated[
+        str | None,
+        typer.Option(help="The views of this shared table and of its member tables."),
+    ] = None,
+) -> None:
+    """Print the SQL of each table's views, which omit deleted rows and LakeSync's own columns.
+
+    flights__rows shows the rows of flights; flights__live includes changes that are not merged yet.
+    The materialise job creates and updates Athena's views; --create does so now. For other engines,
+    run the printed statements there. Needs AWS credentials.
+
+    Example:
+      lakesync lake views --engine duckdb --catalog lake > views.sql
+      lakesync lake views --table flights --create
+    """
+    from lakesync.cli.lake_tables import viewed_tables, views_of_share
+    from lakesync.materialise.views import DIALECTS
+
+    if engine not in DIALECTS:
+        raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(DIALECTS)}")
+    if shared is not None:
+        several = views_of_share(session.aws, shared, engine, catalog)
+        schemas = dict.fromkeys(database for database, _ in several)
+        _print(session, several, engine, schemas, is_shared=True)
+        return
+    with session.out.progress("reading the lake …"):
+        tables = list(viewed_tables(lake_of(session, table), table))
+    if create:
+        _create_views(session, tables)
+        return
+    _print_each(session, tables, engine, catalog)
+    if not tables:
+        session.out.note("there is no table in the lake yet: lakesync flush --wait")
+
+
+def _print_each(session: Session, tables: Sequence[ViewedTable], engine: str, catalog: str) -> None:
+    from lakesync.materialise.views import views_of
+
+    each = ((table.database, view) for table in tables for view in views_of(table, engine, catalog))
+    _print(session, each, engine, [tables[0].database] if catalog and tables else [])
+
+
+def _print(
+    session: Session,
+    views: Iterable[tuple[str, View]],
+    engine: str,
+    schemas: Iterable[str],
+    *,
+    is_shared: bool = False,
+) -> None:
+    """Print statements that create databases, and views in them; JSON of shared ones names it."""
+    from lakesync.materialise.views import schema_statement
+
+    if not session.out.json_lines:
+        for database in schemas:
+            session.out.text(f"{schema_statement(database, engine)};")
+    for database, view in views:
+        statement = view.statement(database, engine)
+        if session.out.json_lines:
+            place = {"database": database} if is_shared else {}
+            session.out.json({"view": view.name, **place, "sql": statement})
+        else:
+            session.out.text(f"{statement};")
+
+
+def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
+    """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable.
+
+    Raises:
+        AdapterFailed: some could not be made.
+        UsageFault: the lake's catalogue is not Glue's, where Athena looks for views.
+    """
+    from lakesync.cli.lake import glue_views
+    from lakesync.cli.lake_tables import views_shown
+
+    glue = glue_views(session.aws)
+    faults: dict[str, str] = {}
+    with audited(session, "createLakeViews", "", partial(views_shown, glue, tables)):
+        for each in tables:
+            faults.update(glue.keep(each))
+        if faults:
+            raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+    session.out.text(f"as they should be: the views of {plural(len(tables), 'table')}")

@@ -1,15 +1,252 @@
-"""`lakesync tables`: which shard each table is in; and the removal of tables."""
+"""`lakesync schema`, `codegen` and `tables`: what a gateway's tables are, and where.
+
+Schemas are registered, extended and shown; a Python class is generated for each; tables are moved
+to shards and removed.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
-from urllib.parse import quote
+import keyword
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote, urlencode
 
 import typer
 
-from lakesync.cli.existence import must_exist
-from lakesync.cli.session import Session, command
-from lakesync.core.plural import plural
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import read_json
+from lakesync.cli.session import Session, command, must_exist
+from lakesync.core.wording import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+_ARGUMENT = "A JSON file with table and columns; - for standard input."
+
+
+@command
+def list_schemas(session: Session) -> None:
+    """List the tables that have a schema, with its version and other declarations.
+
+    Example:
+      lakesync schema list
+      lakesync schema list --json | jq .columns
+    """
+    answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
+    tables = answer.get("tables", [])
+    must_exist(session, tables)
+    if session.out.json_lines:
+        for schema in tables:
+            session.out.json(schema)
+    elif tables:
+        rows = [(item["table"], item["version"], len(item["columns"]), _more(item))
+                for item in tables]  # fmt: skip
+        session.out.table(("table", "version", "columns", "declared"), rows)
+    else:
+        session.out.text("no table has a schema: lakesync schema put --help")
+    if answer.get("strict"):
+        session.out.note("strict: tables without a schema are refused")
+
+
+@command
+def show(
+    session: Session, *, table: Annotated[str, typer.Argument(help="The table's name.")]
+) -> None:
+    """Show a table's schema; with --json in the form that `lakesync schema put` accepts.
+
+    Example:
+      lakesync schema show todos
+      lakesync schema show todos --json > todos.json
+    """
+    path = f"/admin/schema/{session.connection.gateway}?{urlencode({'table': table})}"
+    [schema] = session.ask("GET", path)["tables"]
+    if session.out.json_lines:
+        session.out.json(schema)
+        return
+    rows = [(item["name"], item["type"], item["nullable"]) for item in schema["columns"]]
+    more = _more(schema)
+    title = f"{table}, version {schema['version']}{f': {more}' if more else ''}"
+    session.out.table(("column", "type", "nullable"), rows, title=title)
+
+
+@command
+def put(
+    session: Session,
+    *,
+    file: Annotated[str | None, typer.Argument(help=_ARGUMENT)] = None,
+    table: Annotated[str | None, typer.Option(help="The table, instead of a file.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A column, name:type. Repeatable.")
+    ] = None,
+) -> None:
+    """Register or extend a table's schema: its columns are checked, and typed in the lake.
+
+    A schema can only grow, by new nullable columns and wider types. Other changes are refused with
+    a description of the alternative. Safe to repeat. Types: string, number, integer, boolean, json,
+    timestamp, date, bytes, decimal(p,s).
+
+    Example:
+      lakesync schema put todos.json
+      lakesync schema put --table todos --column title:string --column done:boolean
+    """
+    body = _inline(table, column or ()) if file is None else read_json(file)
+    saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
+    name = body.get("table") if isinstance(body, dict) else ""
+    spelled = saved.get("spelled", {})
+    name = spelled.get(name, name)
+    listed = ", ".join(f"{one} as {other}" for one, other in spelled.items())
+    adopted = f"; spelled as the rows there are: {listed}" if listed else ""
+    said = f"{name}: schema version {saved.get('version', '?')} is in force{adopted}"
+    session.out.answer(saved, said)
+
+
+@command
+def strict(
+    session: Session, *, wanted: Annotated[str, typer.Argument(metavar="on|off", help="on or off.")]
+) -> None:
+    """Turn strict mode on or off: whether deltas of tables without a schema are refused.
+
+    Example:
+      lakesync schema strict on
+    """
+    if wanted not in {"on", "off"}:
+        raise UsageFault(f"{wanted[:20]!r} is neither on nor off")
+    body = {"strict": wanted == "on"}
+    saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
+    effect = "are refused" if body["strict"] else "may be written"
+    session.out.answer(saved, f"tables without a schema {effect}")
+
+
+def _more(schema: Mapping[str, Any]) -> str:
+    """Describe the declarations of a table other than its columns."""
+    further = {name: value for name, value in schema.items()
+            if name not in {"table", "version", "columns"}}  # fmt: skip
+    return ", ".join(
+        name if value is True else f"{name} {' '.join(value) if isinstance(value, list) else value}"
+        for name, value in further.items()
+    )
+
+
+def _inline(table: str | None, columns: Iterable[str]) -> dict[str, object]:
+    declared = [column.partition(":") for column in columns]
+    if not table or not declared or not all(kind for _, _, kind in declared):
+        raise UsageFault("give a file, or --table NAME with --column name:type for each column")
+    return {"table": table, "columns": [{"name": name, "type": kind} for name, _, kind in declared]}
+
+
+# --- codegen --------------------------------------------------------------------------------------
+
+
+_TYPES: Final = {
+    "string": "str",
+    "number": "float",
+    "integer": "int",
+    "boolean": "bool",
+    "json": "_typing.Any",
+    "timestamp": "_datetime.datetime",
+    "date": "_datetime.date",
+    "bytes": "bytes",
+}
+_HEAD: Final = '''"""Rows of the tables of the gateway {gateway}.
+
+Made by ``lakesync codegen``: make it again when a schema grows, and edit nothing here.
+``client.declare("…", …)`` takes these, and ``client.query("SELECT * FROM …", as_=…)`` and ``watch``
+give rows as these.
+"""
+
+from __future__ import annotations
+
+import builtins as _builtins
+import datetime as _datetime
+import decimal as _decimal
+import typing as _typing
+from dataclasses import dataclass as _dataclass
+
+_ = _builtins, _datetime, _decimal
+'''
+
+
+@command
+def codegen(session: Session) -> None:
+    """Print a Python module with a typed class for each table that has a schema.
+
+    Queries return rows as these classes with `as_`, and `client.declare("todos", Todos)` accepts
+    them. TABLES has the types of all columns, including those whose names are not valid in Python.
+
+    Example:
+      lakesync codegen > tables.py
+    """
+    answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
+    tables = answer.get("tables", [])
+    must_exist(session, tables)
+    if session.out.json_lines:
+        for schema in tables:
+            session.out.json(schema)
+        return
+    session.out.text(module_text(session.connection.gateway, tables))
+    if not tables:
+        session.out.note("no table has a schema: lakesync schema put --help")
+
+
+def module_text(gateway: str, tables: Iterable[Mapping[str, Any]]) -> str:
+    """Return the module for the tables of a gateway; the same for the same schemas."""
+    parts = [_HEAD.format(gateway=_in_text(gateway))]
+    declared: list[str] = []
+    taken = {"TABLES"}
+    for schema in sorted(tables, key=lambda one: str(one["table"])):
+        columns = {str(column["name"]): str(column["type"]) for column in schema["columns"]}
+        name = _class_name(str(schema["table"]), taken)
+        taken.add(name)
+        parts.append(_class(name, str(schema["table"]), columns))
+        pairs = "".join(f"        {key!r}: {kind!r},\n" for key, kind in columns.items())
+        declared.append(f"    {str(schema['table'])!r}: {{\n{pairs}    }},\n")
+    table_of = "TABLES: _typing.Final[dict[str, dict[str, str]]] = {\n" + "".join(declared) + "}"
+    about = '"""For ``client.declare(table, columns)``."""'
+    return "\n\n".join([*parts, f"{table_of}\n{about}"])
+
+
+def _class(name: str, table: str, columns: Mapping[str, str]) -> str:
+    fields = ["    _row_id: str"]
+    for column, kind in columns.items():
+        if column.isidentifier() and not keyword.iskeyword(column) and not column.startswith("__"):
+            fields.append(f"    {column}: {_hint(kind, columns)} | None = None")
+        else:
+            fields.append(
+                f"    # {_in_text(column)}: no name for Python; rename it by AS in a query"
+            )
+    about = f'    """A row of {_in_text(table)}."""'
+    return "\n".join(["@_dataclass(slots=True)", f"class {name}:", about, "", *fields, ""])
+
+
+def _hint(kind: str, columns: Mapping[str, str]) -> str:
+    if kind.startswith("decimal"):
+        return f'_typing.Annotated[_decimal.Decimal, "{kind}"]'
+    hint = _TYPES.get(kind, f'_typing.Annotated[_typing.Any, "{kind}"]')
+    # In its class a column of a type's name stands for that column.
+    return f"_builtins.{hint}" if hint in columns else hint
+
+
+def _class_name(table: str, taken: set[str]) -> str:
+    words = re.findall(r"[A-Za-z0-9]+", table)
+    name = "".join(word[:1].upper() + word[1:] for word in words)
+    if not name or not name[0].isalpha() or keyword.iskeyword(name):
+        name = f"Table{name}"
+    number, candidate = 1, name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}{number}"
+    return candidate
+
+
+def _in_text(name: str) -> str:
+    """Return a name as it may stand in a docstring or a comment, whatever it holds."""
+    return re.sub(r'[\\"\x00-\x1f\x7f-\x9f\u2028\u2029]', "?", name)
+
+
+# --- tables ---------------------------------------------------------------------------------------
 
 
 @command

@@ -56,7 +56,7 @@ SAMPLED: Final = frozenset(
 )
 """Functions that devices call: what each call took is logged of samples alone."""
 SAMPLE_BYTES: Final = 0.3
-"""Of each of their calls: a line of 300 bytes for one in a thousand (runtime/sizing.py)."""
+"""Of each of their calls: a line of 300 bytes for one in a thousand (runtime/observe.py)."""
 REPORT_BYTES: Final = 440
 """Of each call of the others: Lambda's own lines of its start, 145 bytes, and of its report, 240,
 with 26 for each that CloudWatch adds."""
@@ -238,7 +238,7 @@ def delivery() -> Count:
     """Return a batch that is delivered to a database."""
     ms = HANDLER_MS + 2 * S3_MS + DATABASE_MS
     return invoked("deliver", ms, 700, "estimate") + Count(
-        {"s3_reads": 3, "s3_writes": 2, "secret_reads": 0.1}, "delivery/deliver.py"
+        {"s3_reads": 3, "s3_writes": 2, "secret_reads": 0.1}, "delivery/deliverer.py"
     )
 
 

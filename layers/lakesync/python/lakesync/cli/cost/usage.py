@@ -10,14 +10,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.cli.cost.counts import MERGE_READS, MERGE_WRITES, Count
-from lakesync.cli.cost.floor import MONTH_DAYS, SECRETS, SWEEP_TRANSITIONS
-from lakesync.cli.cost.model import Event
+from lakesync.cli.cost.model import MONTH_DAYS, SECRETS, SWEEP_TRANSITIONS, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
 
 DAYS_MAX: Final = 90
 """Days that `lakesync cost --from-usage` looks back: Glue keeps its runs for so long."""

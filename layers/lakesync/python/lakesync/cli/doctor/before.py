@@ -12,10 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.doctor.checks import examined
-from lakesync.cli.doctor.deployer import filled, statements
-from lakesync.cli.doctor.diagnosis import note, unchecked, well, wrong
-from lakesync.cli.doctor.key_policy import Asker, admission
-from lakesync.cli.doctor.quotas import (
+from lakesync.cli.doctor.deployer import Asker, admission, filled, statements
+from lakesync.cli.doctor.deployment import (
     RATES,
     RESERVED,
     Quota,
@@ -23,11 +21,12 @@ from lakesync.cli.doctor.quotas import (
     quotas_state,
     service_quotas,
 )
+from lakesync.cli.doctor.diagnosis import note, unchecked, well, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from lakesync.cli.aws import Aws
+    from lakesync.cli.connection import Aws
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 DEFAULTS: Final[Mapping[str, str]] = {

@@ -5,24 +5,32 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakesync.cli.doctor.alarms import check_alarms
+from lakesync.cli.doctor.deployment import (
+    check_alarms,
+    check_clock,
+    check_functions,
+    check_gateway,
+    check_quotas,
+    check_service_quotas,
+    check_stack,
+)
 from lakesync.cli.doctor.diagnosis import Diagnosis, Verdict, unchecked
-from lakesync.cli.doctor.functions import check_functions
-from lakesync.cli.doctor.gateway import check_clock, check_gateway
-from lakesync.cli.doctor.lag import check_buffer_lag, check_lake_lag
-from lakesync.cli.doctor.outlets import check_connectors, check_destinations
 from lakesync.cli.doctor.permissions import check_permissions
-from lakesync.cli.doctor.queues import check_queues
-from lakesync.cli.doctor.quotas import check_quotas, check_service_quotas
-from lakesync.cli.doctor.schedules import check_schedules
-from lakesync.cli.doctor.stack import check_stack
+from lakesync.cli.doctor.progress import (
+    check_buffer_lag,
+    check_connectors,
+    check_destinations,
+    check_lake_lag,
+    check_queues,
+    check_schedules,
+)
 from lakesync.cli.doctor.storage import check_bucket, check_restore
 from lakesync.cli.faults import NO_ACCESS, fault_of, is_bug_to_show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from lakesync.cli.doctor.deployed import Deployed
+    from lakesync.cli.doctor.diagnosis import Deployed
 
 CHECKS: Final[dict[str, Callable[[Deployed], list[Diagnosis]]]] = {
     "stack": check_stack,

@@ -21,8 +21,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from lakesync.client.change_feed import checked_callback
 from lakesync.client.forked import note_forks
-from lakesync.client.live.callbacks import checked_callback
 from lakesync.client.loop import STOP_S
 from lakesync.errors import TransactionOpen, ValidationFailed
 

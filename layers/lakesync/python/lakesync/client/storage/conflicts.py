@@ -16,18 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.client.storage.python_values import kind_of, read_value
+from lakesync.client.storage.cell_values import kind_of, read_value
 from lakesync.core.names import folded
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable
 
-    from lakesync.client.storage.catalogue import Catalogue
-    from lakesync.client.storage.rows import LocalKey
+    from lakesync.client.storage.app_catalogue import Catalogue
+    from lakesync.client.storage.stored_rows import LocalKey
     from lakesync.core.clock import Stamp
-    from lakesync.core.omission import Omitted
     from lakesync.core.values import CanonicalJson
+    from lakesync.core.visibility import Omitted
 
 CONFLICTS_MAX: Final = 10_000
 """Conflicts that one file keeps; of more the oldest are dropped, and counted."""

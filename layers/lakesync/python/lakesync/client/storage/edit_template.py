@@ -15,8 +15,7 @@ from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from lakesync.client.storage.cells import FORMS, cell
-from lakesync.client.storage.python_values import encoder, plain_classes, undeclared
+from lakesync.client.storage.cell_values import FORMS, cell, encoder, plain_classes, undeclared
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import (
     DELTA_BYTES_MAX,
@@ -25,8 +24,9 @@ from lakesync.core.delta import (
     check_row_id,
     check_size,
     check_stamp,
+    filled_id,
+    id_template,
 )
-from lakesync.core.identity import filled_id, id_template
 from lakesync.core.values import canonical
 from lakesync.errors import InvalidInput
 from lakesync.wire.records import RecordTemplate
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakesync.client.storage.app_table import AppTable
-    from lakesync.client.storage.cells import Cell
+    from lakesync.client.storage.cell_values import Cell
     from lakesync.client.storage.stored_state import States
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Op

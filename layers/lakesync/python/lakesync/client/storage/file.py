@@ -1,47 +1,181 @@
-"""`ClientFile`: one client's file, with an object for each kind of data."""
+"""`ClientFile`: one client's file, its position, and an object for each kind of data.
+
+`Position` is the gateway that a file belongs to, and where it reads on.
+
+A table of the app whose declared types change, or that an earlier layout wrote, is made again and
+filled from the row states: these have every value as it was written, whatever a column was declared
+as.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.client.actions.queue import ActionQueue
 from lakesync.client.arguments import checked_clock, checked_path, checked_text
-from lakesync.client.attachments.entries import AttachmentTable
-from lakesync.client.storage.capture import Capture
-from lakesync.client.storage.catalogue import Catalogue, checked_name
+from lakesync.client.storage.action_queue import ActionQueue
+from lakesync.client.storage.app_catalogue import Catalogue, checked_name
+from lakesync.client.storage.app_table import quote, sql_type_of, table_sql
+from lakesync.client.storage.attachment_store import AttachmentTable
 from lakesync.client.storage.conflicts import Conflicts
-from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
-from lakesync.client.storage.encryption import given_key
-from lakesync.client.storage.failures import SALVAGE, translated
-from lakesync.client.storage.filling import bring_up
-from lakesync.client.storage.position import Position
-from lakesync.client.storage.rows import Rows
-from lakesync.client.storage.tables import claim
-from lakesync.client.storage.unfolded import Unfolded
-from lakesync.client.upload.entries import Status
-from lakesync.client.upload.outbox import Outbox
-from lakesync.core.client_ids import check_own_client_id
+from lakesync.client.storage.file_layout import claim
+from lakesync.client.storage.outbox import Outbox, Status
+from lakesync.client.storage.private_files import given_key
+from lakesync.client.storage.sqlite_file import SALVAGE, Database, translated
+from lakesync.client.storage.statement_capture import Capture
+from lakesync.client.storage.stored_rows import Rows, Unfolded
+from lakesync.core.delta import check_own_client_id
 from lakesync.core.epoch import check_identity
-from lakesync.core.schema_json import schemas_from_json
-from lakesync.errors import AnotherGateway, FileCorrupt, NotFound, ValidationFailed
+from lakesync.core.messages import Pull, begin_words
+from lakesync.core.schema import schemas_from_json
+from lakesync.core.visibility import EVERYTHING
+from lakesync.errors import AnotherGateway, FileCorrupt, InternalError, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakesync.client.actions.entries import ActionEntry
+    from lakesync.client.storage.action_queue import ActionEntry
+    from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.conflicts import LostWrite
-    from lakesync.client.storage.database import Durability
-    from lakesync.client.storage.encryption import GivenKey, Key
-    from lakesync.client.storage.rows import LocalKey
-    from lakesync.client.upload.entries import Entry, OutboxEntry
+    from lakesync.client.storage.outbox import Entry, OutboxEntry
+    from lakesync.client.storage.private_files import GivenKey, Key
+    from lakesync.client.storage.sqlite_file import Durability
+    from lakesync.client.storage.stored_rows import LocalKey
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.messages import PullPage
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.ports import WallClock
+
+# --- the position ---------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """Where a client reads on."""
+
+    cursor: Stamp
+    epoch: str
+    """The gateway that the file belongs to, and its last restore that was noticed; empty until a
+    gateway has told it."""
+    snapshot: str
+    """Where a snapshot of the rows continues; empty if none is in progress."""
+    scope: str = ""
+    """What decided which rows were sent; empty if that is not known."""
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether nothing was read yet."""
+        return (self.cursor, self.snapshot, self.scope) == (0, "", "")
+
+    @property
+    def from_the_start(self) -> Position:
+        """Where everything of the same gateway is read again."""
+        return Position(0, self.epoch, "")
+
+    def pull(self, client_id: str, deltas_max: int, first: tuple[str, ...] = ()) -> Pull:
+        """Return the request for the next page; a client that begins asks for some tables first."""
+        cursor, epoch, snapshot, scope = self
+        if self.is_new:
+            snapshot = begin_words(first)
+        return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
+
+    def is_followed_by(self, page: PullPage) -> bool:
+        """Return whether the rows stay true with a page that answers `pull`.
+
+        A gateway that receives a scope determines itself which tables must be read again.
+        """
+        compares = bool(self.scope) or self.shows_as(page)
+        return self.is_new or (compares and not self.is_before(page))
+
+    def is_before(self, page: PullPage) -> bool:
+        """Return whether the gateway was restored since the file was told its epoch."""
+        return bool(self.epoch) and page.epoch != self.epoch
+
+    def checked(self, page: PullPage) -> PullPage:
+        """Return a page, unless it is another gateway's, or would lead backwards or nowhere.
+
+        Raises:
+            AnotherGateway: it is another gateway's.
+            InternalError: it would.
+        """
+        check_identity(self.epoch, page.epoch)
+        before = (self.snapshot, self.scope) if page.snapshot else (self.cursor, self.scope)
+        stays = before == (page.snapshot or page.cursor, page.scope)
+        backwards = page.cursor < self.cursor and not page.snapshot
+        if backwards or (page.has_more and stays):
+            raise InternalError(
+                f"the gateway answered the cursor {self.cursor} with the cursor {page.cursor}; "
+                "nothing was applied: report it with the time of the request"
+            )
+        return page
+
+    def may_apply(self, broadcast: PullPage) -> bool:
+        """Return whether a broadcast brings what a pull from here would."""
+        same = (broadcast.epoch, broadcast.scope) == (self.epoch, self.scope)
+        return same and not self.snapshot and not self.is_new and broadcast.follows(self.cursor)
+
+    def reads_again(self, broadcast: PullPage) -> bool:
+        """Return whether a pull from here will read tables again, as other rules decide now."""
+        begins = not self.is_new and not self.snapshot
+        return begins and bool(broadcast.scope) and not self.shows_as(broadcast)
+
+    def shows_as(self, page: PullPage) -> bool:
+        """Return whether a page was decided by the same rules and claims as all rows so far."""
+        return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)
+
+
+# --- tables filled again --------------------------------------------------------------------------
+
+
+_ROWS_AT_ONCE: Final = 1_000
+_OLD_CELLS: Final = "SELECT DISTINCT table_id FROM _lakesync_columns WHERE forms IS NULL"
+
+
+def fill_again(connection: sqlite3.Connection, rows: Rows, table: AppTable) -> None:
+    """Create a table of the app again, by its columns' types, with the rows of its states."""
+    dependants = connection.execute(
+        "SELECT sql FROM sqlite_master "
+        "WHERE tbl_name = ? COLLATE NOCASE AND type IN ('index', 'trigger') AND sql IS NOT NULL",
+        (table.sql_name,),
+    ).fetchall()
+    connection.execute(f"DROP TABLE main.{quote(table.sql_name)}")
+    columns = table.columns.items()
+    shown = [(sql_name, sql_type_of(table.kind(name))) for name, sql_name in columns if sql_name]
+    connection.execute(table_sql(table.sql_name, shown))
+    connection.execute("UPDATE _lakesync_columns SET forms = 0 WHERE table_id = ?", (table.id,))
+    table.forms = dict.fromkeys(table.columns, 0)
+    table.prepare()
+    barred, table.barred_triggers = table.barred_triggers, ()  # no trigger is there now
+    stored = rows.of_table(table.id)
+    while part := list(islice(stored, _ROWS_AT_ONCE)):
+        rows.show_states((table, row_id, row.state) for row_id, row in part)
+    table.barred_triggers = barred
+    for (sql,) in dependants:
+        connection.execute(sql)
+
+
+def bring_up(database: Database, catalogue: Catalogue, rows: Rows) -> None:
+    """Fill the tables again whose cells an earlier layout wrote.
+
+    Raises:
+        FileCorrupt: the file is damaged. It is read through before it is changed.
+    """
+    if not database.read(_OLD_CELLS)[1]:
+        return
+    if database.read("PRAGMA quick_check(1)")[1] != [("ok",)]:
+        raise FileCorrupt(SALVAGE)
+    with database.transaction() as connection:
+        for (table_id,) in connection.execute(_OLD_CELLS).fetchall():
+            fill_again(connection, rows, catalogue.by_id(table_id))
+
+
+# --- the file -------------------------------------------------------------------------------------
+
 
 _SQL_NAMES: Final = (
     "SELECT tables.sql_name, columns.sql_name FROM _lakesync_tables AS tables "

@@ -16,13 +16,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakesync.errors import NotFound, Unreachable
-from lakesync.wire import actions_json, proto
+from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.messages import (
+        ActionAnswers,
+        ActionDescription,
+        ActionPush,
+        Pull,
+        PullPage,
+        Push,
+        PushReceipt,
+    )
 
 A = TypeVar("A")
 
@@ -106,16 +113,18 @@ class MemoryTransport:
 
     def run_actions(self, push: ActionPush) -> ActionAnswers:
         """Have actions run."""
-        body = actions_json.encode_push(push)
+        body = jsonish.encode_action_push(push)
         acts = self._acts()
-        answer = self._send(lambda: acts.run_actions(self._gateway, actions_json.decode_push(body)))
-        return actions_json.decode_answers(actions_json.encode_answers(answer))
+        answer = self._send(
+            lambda: acts.run_actions(self._gateway, jsonish.decode_action_push(body))
+        )
+        return jsonish.decode_answers(jsonish.encode_answers(answer))
 
     def discover_actions(self) -> dict[str, list[ActionDescription]]:
         """Ask which actions there are."""
         acts = self._acts()
         answer = self._send(lambda: acts.discover_actions(self._gateway))
-        return actions_json.decode_discovery(actions_json.encode_discovery(answer))
+        return jsonish.decode_discovery(jsonish.encode_discovery(answer))
 
     def _acts(self) -> Acts:
         if self._actions is None:

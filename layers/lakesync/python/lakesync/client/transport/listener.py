@@ -7,8 +7,9 @@ Rules of this module
        the same moment, and each reads tables again: it wakes the loop after a random time.
     2. The thread ends only when it is stopped, or when the gateway refuses the client for good.
        After a failure the wait doubles, with jitter.
-    3. A handshake is refused by the gateway, or by somebody on the way, as `answers` tells them
-       apart. A redirect is not followed, since its target would see the token.
+    3. A handshake is refused by the gateway, or by somebody on the way, as
+       `lakesync.client.transport.gateway_http` tells them apart. A redirect is not followed, as
+       websockets does by itself: its target would see the token among the sub-protocols.
     4. A new connection is opened before the old one is closed: API Gateway ends each after two
        hours. One in another network is replaced too, as its frames no longer arrive.
     5. API Gateway also ends a connection that is silent for ten minutes, and a dead one is silent.
@@ -30,11 +31,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
-from lakesync.client.backoff import FOREIGN_WAIT_S_MAX
-from lakesync.client.network import own_addresses, wait_here
-from lakesync.client.transport.handshake import connection_class
-from lakesync.client.transport.quiet import socket_logger
-from lakesync.client.transport.sockets import probe_when_silent
+from lakesync.client.backoff import FOREIGN_WAIT_S_MAX, own_addresses, wait_here
+from lakesync.client.transport.gateway_http import error_of, probe_when_silent, socket_logger
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import (
     AuthFailed,
@@ -50,9 +48,31 @@ from lakesync.wire.frames import FRAME_CHARS_MAX, Tag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.client.transport.token import Token
+    from lakesync.client.transport.gateway_http import Token
     from lakesync.core.messages import PullPage
     from lakesync.ports import Hearer
+
+# --- the handshake --------------------------------------------------------------------------------
+
+
+def connection_class(websockets: Any) -> type[Any]:
+    """Return websockets' own connection, which tells a refusal as our error; see `error_of`."""
+    client, refused = websockets.sync.client.ClientConnection, websockets.exceptions.InvalidStatus
+
+    class Connection(client):  # type: ignore[misc, valid-type]  # imported when it is needed
+        def handshake(self, *arguments: Any, **options: Any) -> None:
+            try:
+                super().handshake(*arguments, **options)
+            except refused as exc:
+                answer = exc.response
+                body = bytes(answer.body or b"")
+                raise error_of(answer.status_code, answer.headers, body) from exc
+
+    return Connection
+
+
+# --- the listener ---------------------------------------------------------------------------------
+
 
 ANSWER_S_MAX: Final = 40.0
 """How long the answer may take before the connection is taken to be dead."""

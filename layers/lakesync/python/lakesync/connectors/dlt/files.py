@@ -21,7 +21,7 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from lakesync.connectors.dlt.readings import MODIFIED
+from lakesync.connectors.dlt.extraction import MODIFIED
 from lakesync.errors import AdapterRefused, ValidationFailed
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dlt.common.storages.fsspec_filesystem import FileItemDict
     from dlt.extract import DltResource
 
-    from lakesync.connectors.dlt.configuration import Files
-    from lakesync.connectors.outside import Outside
+    from lakesync.connectors.dlt.dlt_settings import Files
+    from lakesync.connectors.port import Outside
 
 _ROWS: Final = 1_000
 """Rows that are read at once."""

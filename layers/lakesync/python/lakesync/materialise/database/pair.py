@@ -1,17 +1,22 @@
-"""A table's state table and changes table in a catalogue: loading, making and reading them.
+"""A table's state table and changes table in a catalogue: loading, making and committing them.
 
 Tables that are written here have a keeper in their properties, which is their only writer. Tables
 without a keeper belong to a stack's lake and are written by its jobs: they are read up to the mark
 that both tables have reached.
+
+The commit of a new snapshot expires old ones, whose files are removed afterwards. The last
+`SNAPSHOTS_KEPT` stay, and those of the last hour, so that readers of them can continue. The content
+of the removed files is then gone from the store too, as deleted data should be.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
@@ -19,32 +24,39 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 
-from lakesync.adapters.objects.heads import Head
-from lakesync.adapters.sql.definition import Definition
+from lakesync.adapters.headed_database import Head
+from lakesync.adapters.sql.table_definition import Definition
 from lakesync.core.names import CHANGES_SUFFIX, folded, lake_tables
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import AdapterRefused
-from lakesync.materialise.database.history import History
-from lakesync.materialise.database.schemas import first_schema
-from lakesync.materialise.iceberg_table import IcebergTable, own_columns
-from lakesync.materialise.shape import (
+from lakesync.materialise.database.changes_table import History
+from lakesync.materialise.database.state_table import first_schema
+from lakesync.materialise.iceberg_table import IcebergTable, commit_once, own_columns
+from lakesync.materialise.lake_schema import (
     CHANGES_TABLE,
     COMMIT,
     EVENTS_TABLE,
+    FOR_EVER_MS,
     GATEWAY,
     KIND,
     KINDS,
+    MARK_TAG,
     STATE_TABLE,
     WRITTEN,
     delete_wins,
 )
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
+    from collections.abc import Iterable, Mapping
+
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
 
     from lakesync.materialise.database.place import LakePlace
-    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.lake_schema import Kind
 
 KEEPER: Final = "lakesync.keeper"
 """The only writer of a table: a gateway, or one of its flows."""
@@ -204,3 +216,100 @@ def _make(place: LakePlace, keeper: str, table: str, name: str, kind: Kind) -> N
         )
     except TableAlreadyExistsError:
         return
+
+
+# --- commits --------------------------------------------------------------------------------------
+
+
+def commit(
+    table: Table,
+    transaction: Transaction,
+    added: Iterable[DataFile],
+    replaced: Iterable[DataFile],
+    said: Mapping[str, str],
+) -> int:
+    """Put files in the place of others, with what the snapshot says; returns the snapshot.
+
+    Raises:
+        Conflict: the table is another than it was; nothing was done.
+    """
+    replaced = list(replaced)
+    old = expired(table)
+    update = transaction.update_snapshot(snapshot_properties=dict(said))
+    producer: Any = update.overwrite() if replaced else update.fast_append()
+    for file in added:
+        producer.append_data_file(file)
+    for file in replaced:
+        producer.delete_data_file(file)
+    producer.commit()
+    snapshot_id: int = producer.snapshot_id
+    with ManageSnapshots(transaction) as refs:
+        refs.create_tag(snapshot_id, MARK_TAG, FOR_EVER_MS)
+    old.stage(transaction)
+    commit_once(table, transaction)
+    remove(table, old)
+    return snapshot_id
+
+
+# --- expiring old snapshots -----------------------------------------------------------------------
+
+
+SNAPSHOTS_KEPT: Final = 16
+"""Newest snapshots that stay; as many more may exist until they are removed together."""
+KEPT_MS: Final = 3_600_000
+"""The age up to which a snapshot stays, whatever their number."""
+
+
+class Expired(NamedTuple):
+    """Snapshots to expire, and the files that only they name."""
+
+    snapshots: tuple[int, ...]
+    files: tuple[str, ...]
+
+    def stage(self, transaction: Transaction) -> None:
+        """Have a transaction expire the snapshots."""
+        if self.snapshots:
+            ExpireSnapshots(transaction).by_ids(list(self.snapshots)).commit()
+
+
+def expired(table: Table, now_ms: int | None = None) -> Expired:
+    """Return what of a table may expire with its next commit."""
+    now_ms = int(time.time() * 1_000) if now_ms is None else now_ms
+    snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    old = [one for one in snapshots[:-SNAPSHOTS_KEPT] if one.timestamp_ms < now_ms - KEPT_MS]
+    gone = {one.snapshot_id for one in old} - named
+    if len(gone) < SNAPSHOTS_KEPT:  # several at once: finding their files takes requests
+        return Expired((), ())
+    kept = [one for one in snapshots if one.snapshot_id not in gone]
+    manifests = {one.manifest_path: one for each in kept for one in each.manifests(table.io)}
+    files: set[str] = set()
+    for snapshot in snapshots:
+        lists: list[Any] = snapshot.manifests(table.io)
+        if snapshot.parent_snapshot_id in gone:  # no remaining snapshot names what it removed
+            files |= {
+                entry.data_file.file_path
+                for manifest in lists
+                if manifest.added_snapshot_id == snapshot.snapshot_id
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+                if entry.status == ManifestEntryStatus.DELETED
+            }
+        if snapshot.snapshot_id in gone:
+            files |= {one.manifest_path for one in lists} - manifests.keys()
+            files.add(snapshot.manifest_list)
+    files -= {  # files that a killed writer removed were restored
+        entry.data_file.file_path
+        for one in manifests.values()
+        for entry in one.fetch_manifest_entry(table.io, discard_deleted=True)
+    }
+    return Expired(tuple(gone), tuple(sorted(files)))
+
+
+def remove(table: Table, old: Expired) -> None:
+    """Remove the files of expired snapshots; missing files, and those that must stay, are skipped.
+
+    A file that is not removed takes space, and nothing names it.
+    """
+    for path in old.files:
+        with suppress(OSError, FileNotFoundError):
+            table.io.delete(path)

@@ -1,22 +1,66 @@
-"""Routes for access: administrators list, revoke and restore it, and release clients."""
+"""Routes for who uses a gateway: access, clients, and the audit of administrators' changes.
+
+Administrators list, revoke and restore access, and disconnect clients; operators see who is
+connected or behind, and who changed what. Long lists are given page by page.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from lakesync.core.instants import utc_text
+from lakesync.core.wording import utc_text
 from lakesync.errors import ValidationFailed
-from lakesync.gateway.access import KINDS
-from lakesync.runtime.api import shapes
+from lakesync.gateway.access import KINDS, USER_BYTES_MAX
+from lakesync.gateway.audit import record_to_json
+from lakesync.ports import AuditQuery
+from lakesync.ports.access import TIME_DIGITS
+from lakesync.runtime.api import openapi
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.gateway.access import AccessAdmin
+    from lakesync.gateway.audit import Audit
+    from lakesync.gateway.connected import ClientReport, ClientsAdmin
     from lakesync.ports import Revocation
     from lakesync.runtime.guard import Asked
+
+# --- pages of a list ------------------------------------------------------------------------------
+
+
+def cursor_of(place: str) -> str:
+    """Return the cursor that `place_of` reads, safe in a URL."""
+    return urlsafe_b64encode(place.encode()).decode()
+
+
+def place_of(cursor: str, pattern: re.Pattern[str]) -> str:
+    """Return the place in the list that a cursor represents; it matches the pattern as a whole.
+
+    No cursor is the beginning of the list, and gives no place.
+
+    Raises:
+        ValidationFailed: no page of this list gave the cursor.
+    """
+    if not cursor:
+        return ""
+    try:
+        place = urlsafe_b64decode(cursor.encode()).decode()
+    except ValueError:  # of base64 too
+        place = ""
+    if pattern.fullmatch(place) is None:
+        raise ValidationFailed("cursor must be `next` of the page before", field="cursor")
+    return place
+
+
+# --- access ---------------------------------------------------------------------------------------
+
 
 ACCESS_BODY_BYTES_MAX: Final = 4_096
 """A change of access names one user or client."""
@@ -46,7 +90,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         summary="Revoked users and clients, and the user of a client",
         operation_id="access",
         response_class=Response,
-        responses=shapes.answers("Access", "Users and clients that are refused."),
+        responses=openapi.answers("Access", "Users and clients that are refused."),
     )
     async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
         """Return all revoked users and clients; and a client's user, if one is named."""
@@ -61,8 +105,8 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         summary="Revoke or restore a user or a client, or release a client from its user",
         operation_id="changeAccess",
         response_class=Response,
-        responses=shapes.answers("Saved", "In force within a minute.", 413),
-        openapi_extra=shapes.takes("AccessChange"),
+        responses=openapi.answers("Saved", "In force within a minute.", 413),
+        openapi_extra=openapi.takes("AccessChange"),
     )
     @audited(shows)
     async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:
@@ -95,3 +139,163 @@ def _shown(revocation: Revocation) -> dict[str, object]:
         "at": utc_text(revocation.at_ms),
         "by": revocation.by,
     }
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+CLIENTS_DEFAULT: Final = 50
+CLIENTS_MAX: Final = 200
+"""Clients of one page: what is remembered of each is read by itself."""
+CLIENTS_BODY_BYTES_MAX: Final = 4_096
+"""A request to disconnect names one client."""
+_DISCONNECT_SHAPE: Final = 'send {"disconnect": {"client": "…"}}'
+_PLACE: Final = re.compile(r"[0-9a-f].*", re.DOTALL)
+Cursor = Annotated[str, Query(max_length=600, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=CLIENTS_MAX, description="Clients wanted.")]
+
+
+def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) -> None:
+    """Add the routes around the service, which is made when it is first asked."""
+
+    def shows(asked: Asked) -> tuple[str, object]:
+        name = _client(asked.body)
+        return f"client {name}", {"connections": len(service().connected(asked.gateway, name))}
+
+    @router.get(
+        "/admin/clients/{gateway}",
+        tags=["admin"],
+        summary="The clients: whose each is, whether it is connected, and how far behind",
+        operation_id="clients",
+        response_class=Response,
+        responses=openapi.answers("Clients", "Some of them; ask again with `next`."),
+    )
+    async def clients(
+        gateway: Gateway, request: Request, cursor: Cursor = "", limit: Limit = CLIENTS_DEFAULT
+    ) -> Response:
+        """Return clients that ever came, in no order of interest.
+
+        A client's position is noted as it pulls, at most every quarter of an hour, and not while it
+        has read everything: `behindMs` is never too small, and for a client that keeps reading it
+        is too large by at most that much.
+        """
+        reports, place = service().clients(gateway, place_of(cursor, _PLACE), limit)
+        page: dict[str, object] = {"clients": list(map(_shown_client, reports))}
+        following = {"next": cursor_of(place)} if place else {}
+        return answer_json(request, page | following)
+
+    @router.post(
+        "/admin/clients/{gateway}",
+        tags=["admin"],
+        summary="Close a client's connections",
+        operation_id="disconnectClient",
+        response_class=Response,
+        responses=openapi.answers("Disconnected", "It may connect again.", 413, 502),
+        openapi_extra=openapi.takes("Disconnect"),
+    )
+    @audited(shows)
+    async def disconnect(gateway: Gateway, request: Request) -> Response:
+        """Close a client's connections, with a reason. It may connect again. Safe to repeat."""
+        body = await json_body(request, _DISCONNECT_SHAPE, CLIENTS_BODY_BYTES_MAX)
+        closed = service().disconnect(gateway, _client(body))
+        return answer_json(request, {"disconnected": closed})
+
+
+def _client(body: object) -> str:
+    target = body.get("disconnect") if isinstance(body, dict) and len(body) == 1 else None
+    if isinstance(target, dict) and len(target) == 1 and isinstance(target.get("client"), str):
+        return str(target["client"])
+    raise ValidationFailed(_DISCONNECT_SHAPE)
+
+
+def _shown_client(report: ClientReport) -> dict[str, Any]:
+    return {
+        "client": report.client_id,
+        "user": report.user,
+        "connections": [
+            {
+                "openedAt": utc_text(each.opened_ms),
+                "expiresAt": utc_text(int(each.expires_s * 1000)),
+            }
+            for each in report.connections
+        ],
+        "revoked": report.is_revoked,
+        "behindMs": report.behind_ms,
+        "quarantined": report.seen.quarantined if report.seen else None,
+        "notedAt": utc_text(report.seen.at_ms) if report.seen else None,
+    }
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+
+RECORDS_DEFAULT: Final = 50
+RECORDS_MAX: Final = 200
+"""Audit records of one page: with both their states, under 2 MB."""
+_ID: Final = re.compile(rf"[0-9a-f]{{{TIME_DIGITS}}}-[0-9a-f]{{1,64}}")
+_TIME_MAX_MS: Final = 1 << 47
+Since = Annotated[
+    str | None, Query(max_length=40, description="Those from this time on, as ISO 8601.")
+]
+Until = Annotated[
+    str | None, Query(max_length=40, description="Those before this time, as ISO 8601.")
+]
+WhoAsked = Annotated[
+    str,
+    Query(alias="who", max_length=USER_BYTES_MAX, description="The user, or ARN, of the change."),
+]
+Operation = Annotated[
+    str, Query(max_length=64, description="The change, as this description names it.")
+]
+RecordsCursor = Annotated[str, Query(max_length=200, description="`next` of the page before.")]
+RecordsLimit = Annotated[int, Query(ge=1, le=RECORDS_MAX, description="Records wanted.")]
+
+
+def add_audit_route(router: APIRouter, service: Audit) -> None:
+    """Add the route around the service."""
+
+    @router.get(
+        "/admin/audit/{gateway}",
+        tags=["admin"],
+        summary="What was changed, when, and by whom",
+        operation_id="audit",
+        response_class=Response,
+        responses=openapi.answers("AuditRecords", "The latest first."),
+    )
+    async def audit(
+        gateway: Gateway,
+        request: Request,
+        since: Since = None,
+        until: Until = None,
+        who: WhoAsked = "",
+        operation: Operation = "",
+        cursor: RecordsCursor = "",
+        limit: RecordsLimit = RECORDS_DEFAULT,
+    ) -> Response:
+        """Return records of changes, the latest first; ask again with `next` while there is one.
+
+        If a record says `begun`, it is not known, or not known yet, whether the change took effect.
+        A page may hold fewer than `limit` records, even none, and yet have a `next`.
+        """
+        query = AuditQuery(
+            0 if since is None else _ms(since, "since"),
+            None if until is None else _ms(until, "until"),
+            who,
+            operation,
+            place_of(cursor, _ID),
+            limit,
+        )
+        records, below = service.records(gateway, query)
+        page: dict[str, object] = {"records": list(map(record_to_json, records))}
+        return answer_json(request, page | ({"next": cursor_of(below)} if below else {}))
+
+
+def _ms(text: str, field: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+        ms = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        ms = -1
+    if 0 <= ms < _TIME_MAX_MS:
+        return ms
+    raise ValidationFailed(f"{field} must be a time since 1970: 2026-11-20T10:00:00Z", field=field)

@@ -5,26 +5,169 @@ from __future__ import annotations
 from typing import Final
 
 from lakesync.core.column_types import TYPES
+from lakesync.core.config import BUDGETS_MAX, EVERY_S_MAX, FLUSH_BYTES_MAX, FLUSH_BYTES_MIN, FORMATS
 from lakesync.core.delta import COLUMNS_MAX
-from lakesync.core.rules import WRITERS
+from lakesync.core.destinations import ARCHIVE_DAYS_MAX, ARCHIVE_KINDS, DELETES, KINDS, SECRET
+from lakesync.core.destinations import NAME as DESTINATION_NAME_FORM
+from lakesync.core.flows import GATEWAY, SCHEDULE_MINUTES_MAX
+from lakesync.core.rules import (
+    BUCKETS_MAX,
+    FILTERS_MAX,
+    OMISSIONS_MAX,
+    OMITTED_COLUMNS_MAX,
+    OPERATORS,
+    VALUES_MAX,
+    WRITERS,
+)
 from lakesync.core.schema import DESCRIPTION_BYTES_MAX, SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.ports import AuditOutcome
-from lakesync.runtime.api.flush_schemas import FLUSH_COMPONENTS
-from lakesync.runtime.api.rule_schemas import RULE_COMPONENTS
-from lakesync.runtime.api.shapes import (
+from lakesync.runtime.api.openapi import (
     CLIENT_ID,
     COUNT,
     FLAG,
     NAME,
     SHARD,
+    STAMP,
     TEXT,
     Schema,
     list_of,
     object_of,
     reference,
 )
+from lakesync.runtime.api.openapi import NAME as TABLE
+
+# --- sync rules -----------------------------------------------------------------------------------
+
+
+LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
+COMPARED: Final[Schema] = {
+    "description": "A literal, a list of them, or `jwt:` and a claim's dotted path.",
+    "anyOf": [LITERAL, list_of(LITERAL, minItems=1, maxItems=VALUES_MAX)],
+}
+
+RULE_COMPONENTS: Final[dict[str, Schema]] = {
+    "Filter": object_of(
+        {
+            "column": NAME,
+            "op": {"type": "string", "enum": list(OPERATORS)},
+            "value": COMPARED,
+        }
+    ),
+    "Bucket": object_of(
+        {
+            "name": {"type": "string", "minLength": 1, "maxLength": 64},
+            "tables": list_of(NAME) | {"description": "None: all tables."},
+            "filters": list_of(reference("Filter"), maxItems=FILTERS_MAX),
+        },
+        {"write": list_of(reference("Filter"), maxItems=FILTERS_MAX)},
+    ),
+    "ClaimFilter": object_of(
+        {
+            "claim": TEXT | {"description": "A claim of the token; nested ones by a dotted path."},
+            "op": {"type": "string", "enum": list(OPERATORS)},
+            "value": COMPARED,
+        }
+    ),
+    "Omission": object_of(
+        {
+            "tables": list_of(NAME) | {"description": "None: all tables."},
+            "columns": list_of(NAME, minItems=1, maxItems=OMITTED_COLUMNS_MAX),
+        },
+        {
+            "except": list_of(reference("ClaimFilter"), maxItems=FILTERS_MAX)
+            | {"description": "Clients that pass all of these receive the columns; empty: nobody."}
+        },
+    ),
+    "SyncRules": object_of(
+        {"buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)},
+        {
+            "version": {"type": "integer", "minimum": 1},
+            "omit": list_of(reference("Omission"), maxItems=OMISSIONS_MAX)
+            | {"description": "Columns that are left out of what clients are sent."},
+        },
+    ),
+}
+
+
+# --- flushes --------------------------------------------------------------------------------------
+
+
+_BYTES: Final[Schema] = {
+    "type": "integer",
+    "minimum": FLUSH_BYTES_MIN,
+    "maximum": FLUSH_BYTES_MAX,
+}
+_FLUSHING: Final[dict[str, Schema]] = {
+    "everyS": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": EVERY_S_MAX,
+        "description": "How long few commits may wait; 0: until the schedule's next run.",
+    },
+    "bytes": {
+        "anyOf": [{"const": 0}, _BYTES],
+        "description": "From how many bytes on nothing waits; 0: the stack's threshold.",
+    },
+    "tables": {
+        "type": "object",
+        "additionalProperties": _BYTES,
+        "maxProperties": BUDGETS_MAX,
+        "description": "By table, the bytes from which it is flushed before the others.",
+    },
+    "flushFormat": {
+        "enum": list(FORMATS),
+        "description": "How objects of batches are written; JSON for people.",
+    },
+}
+_METRICS: Final[dict[str, Schema]] = {"gateway": TEXT, "tables": list_of(NAME), "headHlc": STAMP}
+_NUMBERS: Final[dict[str, Schema]] = {
+    "configVersion": COUNT,
+    "flushedHlc": STAMP,
+    "unflushedBytes": COUNT,
+    "unflushedAgeMs": COUNT,
+    "lanes": COUNT,
+    "shards": {"type": "object"},
+}
+
+FLUSH_COMPONENTS: Final[dict[str, Schema]] = {
+    "Flushed": object_of(
+        {"flushed": {"const": True}},
+        {"batches": COUNT, "deltas": COUNT, "watermark": STAMP, "table": NAME},
+    ),
+    "Flushing": object_of({}, _FLUSHING) | {"additionalProperties": False},
+    "FlushingSaved": object_of({"saved": {"const": True}, **_FLUSHING}),
+    "Metrics": object_of(_METRICS, _NUMBERS),
+    "TableMetrics": object_of(
+        _METRICS,
+        {
+            **_NUMBERS,
+            "byTable": {
+                "type": "object",
+                "additionalProperties": object_of(
+                    {"unflushedBytes": COUNT, "unflushedDeltas": COUNT},
+                    {
+                        "moreUnflushed": FLAG
+                        | {
+                            "description": "So much waits that it was not "
+                            "all read: the numbers are the least."
+                        },
+                        "rows": COUNT
+                        | {
+                            "description": "Rows that are known, also deleted ones "
+                            "that are remembered; not of events."
+                        },
+                        "moreRows": FLAG | {"description": "There are more than were counted."},
+                    },
+                ),
+            },
+        },
+    ),
+}
+
+
+# --- administration -------------------------------------------------------------------------------
 
 
 def _only(name: str, *values: Schema) -> Schema:
@@ -233,4 +376,206 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             ),
         }
     ),
+}
+
+
+# --- destinations ---------------------------------------------------------------------------------
+
+
+_SECRET: Final[Schema] = {"type": "string", "pattern": f"^{SECRET.pattern}$"}
+DECLARED: Final[dict[str, Schema]] = {
+    "tables": list_of(TABLE) | {"description": "None: all tables."},
+    "buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)
+    | {"description": "Which rows, as in sync rules, without claims. None: all rows."},
+    "tableNames": {
+        "type": "object",
+        "additionalProperties": TEXT,
+        "description": "By table, its name there.",
+    },
+    "map": {
+        "type": "object",
+        "additionalProperties": reference("ColumnMap"),
+        "description": "By table, what becomes of its columns; buckets decide before it.",
+    },
+    "deletes": {
+        "enum": ["", *DELETES],
+        "description": "Deleted rows are removed or kept; empty: as each table's schema states.",
+    },
+    "archive": object_of(
+        {
+            "secret": _SECRET,
+            "afterDays": {"type": "integer", "minimum": 1, "maximum": ARCHIVE_DAYS_MAX},
+        },
+        {"kind": {"enum": list(ARCHIVE_KINDS), "description": "What the secret's URL is of; s3."}},
+    )
+    | {"description": "Where history moves when it is so old: a bucket's folder or a database."},
+    "lake": FLAG
+    | {"description": "False: its tables go there in place of the lake. PostgreSQL, MySQL."},
+}
+_OPTIONAL: Final = frozenset({"map", "archive", "lake"})
+_WITHOUT_LAKE: Final = {
+    "withoutLake": list_of(TEXT)
+    | {"description": "Tables that do not go to the lake, or * for all."}
+}
+_MAP: Final = {name: shape for name, shape in DECLARED.items() if name in _OPTIONAL}
+_SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name not in _OPTIONAL}
+KIND: Final[dict[str, Schema]] = {
+    "kind": TEXT
+    | {"description": f"{', '.join(KINDS)}, or a type that a package of the stack adds."},
+    "secret": _SECRET | {"description": "The name of the secret with the URL, without its prefix."},
+}
+DESTINATION_NAME: Final[Schema] = {
+    "type": "string",
+    "pattern": f"^{DESTINATION_NAME_FORM.pattern}$",
+}
+
+DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
+    "ColumnMap": object_of(
+        {},
+        {
+            "rename": {"type": "object", "additionalProperties": TABLE},
+            "drop": list_of(TABLE),
+            "constant": {"type": "object", "description": "By column, its value in every row."},
+            "hash": list_of(TABLE) | {"description": "Their SHA-256 goes there."},
+        },
+    )
+    | {"additionalProperties": False},
+    "DestinationDeclared": object_of(KIND, DECLARED),
+    "Destination": object_of(
+        {"name": DESTINATION_NAME, **KIND, **_SHOWN, "paused": FLAG, "declaredMs": COUNT}, _MAP
+    ),
+    "DestinationReport": object_of(
+        {
+            "name": DESTINATION_NAME,
+            **KIND,
+            **_SHOWN,
+            "paused": FLAG,
+            "declaredMs": COUNT,
+            "state": {"enum": ["current", "behind", "filling", "failing", "paused"]},
+            "lagMs": COUNT | {"description": "How long the oldest commit has waited; 0: none."},
+            "waiting": COUNT | {"description": "Batches that wait."},
+            "filling": COUNT | {"description": "Tables that are being filled."},
+            "deadLetters": COUNT | {"description": "Rows that the database refuses."},
+            "setAside": list_of(object_of({"claim": TEXT, "reason": TEXT})),
+            "tablesDelivered": list_of(
+                object_of(
+                    {
+                        "table": TEXT,
+                        "mark": STAMP,
+                        "deadLetters": COUNT,
+                        "error": TEXT,
+                        "atMs": COUNT,
+                    },
+                    {
+                        "archived": STAMP
+                        | {"description": "The commit up to which its archive has the history."}
+                    },
+                )
+            ),
+        },
+        _MAP,
+    ),
+    "Destinations": object_of(
+        {"destinations": list_of(reference("DestinationReport"))}, _WITHOUT_LAKE
+    ),
+    "DestinationRemoved": object_of({"removed": DESTINATION_NAME}, _WITHOUT_LAKE),
+    "DestinationChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}, {"tables": COUNT}),
+}
+
+
+# --- flows ----------------------------------------------------------------------------------------
+
+
+_DATABASE: Final[dict[str, Schema]] = {"database": KIND["kind"], "secret": KIND["secret"]}
+_THE_GATEWAY: Final[Schema] = {"enum": [GATEWAY]}
+_SOURCE: Final[Schema] = {
+    "oneOf": [
+        _THE_GATEWAY,
+        object_of({"connector": TEXT}, {"configuration": {"type": "object"}}),
+        object_of(
+            _DATABASE,
+            {"gateway": TEXT | {"description": "Whose tables; this gateway's without it."}},
+        ),
+    ]
+}
+_DESTINATION: Final[Schema] = {
+    "oneOf": [
+        _THE_GATEWAY,
+        object_of(
+            _DATABASE,
+            {name: DECLARED[name] for name in ("tableNames", "deletes")},
+        ),
+    ]
+}
+_WHAT: Final[dict[str, Schema]] = {
+    "tables": DECLARED["tables"],
+    "filter": DECLARED["buckets"],
+    "map": DECLARED["map"],
+}
+_EVERY: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": SCHEDULE_MINUTES_MAX}
+_WHEN: Final[dict[str, Schema]] = {
+    "schedule": object_of({"everyMinutes": _EVERY}),
+    "continuous": FLAG | {"description": "Each minute; from the gateway, behind each flush."},
+}
+_ERROR: Final[Schema] = object_of({"error": TEXT, "atMs": COUNT}, {"code": TEXT, "table": TEXT})
+
+FLOW_COMPONENTS: Final[dict[str, Schema]] = {
+    "FlowDeclared": object_of(
+        {"name": DESTINATION_NAME, "source": _SOURCE, "destination": _DESTINATION}, _WHAT | _WHEN
+    )
+    | {"additionalProperties": False},
+    "Flow": object_of(
+        {
+            "name": DESTINATION_NAME,
+            "source": _SOURCE,
+            "destination": _DESTINATION,
+            **_WHAT,
+            "paused": FLAG,
+        },
+        _WHEN,
+    ),
+    "FlowStatus": object_of(
+        {
+            "name": DESTINATION_NAME,
+            "source": _SOURCE,
+            "destination": _DESTINATION,
+            **_WHAT,
+            "paused": FLAG,
+            "state": {
+                "enum": ["current", "behind", "filling", "reading", "waiting", "failing", "paused"]
+            },
+            "deadLetters": COUNT | {"description": "Rows that could not be delivered."},
+        },
+        {
+            **_WHEN,
+            "lagS": COUNT | {"description": "How old may be what is missing there; absent: all."},
+            "rows": COUNT | {"description": "Delivered rows, deletions included."},
+            "polls": COUNT,
+            "waiting": COUNT | {"description": "Batches that wait."},
+            "waitS": COUNT,
+            "jobMs": COUNT | {"description": "Since when a job has been requested, or reads."},
+            "lastError": _ERROR,
+        },
+    ),
+    "Flows": object_of({"flows": list_of(reference("FlowStatus"))}),
+    "FlowAnswered": object_of(
+        {"flow": reference("Flow"), "isNew": FLAG},
+        {
+            "message": TEXT | {"description": "By the source."},
+            "tables": list_of(reference("FlowTable")) | {"description": "Of a plan."},
+        },
+    ),
+    "FlowTable": object_of(
+        {"table": TEXT},
+        {
+            "rows": COUNT | {"description": "Rows that were looked at; absent: not known."},
+            "passing": COUNT | {"description": "Those of them that would move."},
+            "hasMore": FLAG | {"description": "There are more than were looked at."},
+            "columns": list_of(TEXT) | {"description": "As they would be there."},
+        },
+    ),
+    "FlowRemoved": object_of({"removed": DESTINATION_NAME}, {"message": TEXT}),
+    "FlowAction": object_of({}, {"from": {"type": "string", "format": "date-time"}})
+    | {"additionalProperties": False},
+    "FlowChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}),
 }

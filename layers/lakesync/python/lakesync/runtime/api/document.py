@@ -11,12 +11,9 @@ from fastapi.routing import APIRoute
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
-from lakesync.runtime.api.attachments import attachment_routes
-from lakesync.runtime.api.checkpoint import checkpoint_routes
-from lakesync.runtime.api.pull import pull_routes
-from lakesync.runtime.api.push import push_routes
-from lakesync.runtime.api.ticket import ticket_routes
-from lakesync.runtime.api.webhooks import webhook_routes
+from lakesync.runtime.api.outlets import webhook_routes
+from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
+from lakesync.runtime.api.push import attachment_routes, push_routes
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from lakesync.errors import NotFound
-from lakesync.runtime.api import shapes
-from lakesync.runtime.api.connectors import add_type_route
+from lakesync.runtime.api import openapi
+from lakesync.runtime.api.outlets import add_type_route
 from lakesync.runtime.http import Gateway, answer_json
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_routes(socket_url: str) -> APIRouter:
         summary="Liveness",
         operation_id="health",
         response_class=Response,
-        responses=shapes.answers("Health", "The API answers.", common=()),
+        responses=openapi.answers("Health", "The API answers.", common=()),
         openapi_extra={"security": []},
     )
     async def health(request: Request) -> Response:

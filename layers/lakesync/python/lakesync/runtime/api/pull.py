@@ -1,35 +1,70 @@
-"""``/sync/{gateway}/pull``: by GET or POST a client fetches what became visible."""
+"""Routes by which a client fetches rows: pulls, checkpoints, and tickets for WebSockets.
+
+``/sync/{gateway}/pull``, by GET or POST; ``GET /sync/{gateway}/checkpoint``, all rows at once or
+part by part; ``POST /sync/{gateway}/ticket``, for a client that cannot send a token.
+
+Pulls from a source are answered by ``functions/pull_source``, which has the databases' drivers. API
+Gateway routes by path, and a source is named in the query. So ``functions/pull`` passes on the
+whole event, including the authoriser's answer, and needs none of the other function's permissions.
+"""
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.epoch import EPOCH_LENGTH_MAX
 from lakesync.core.messages import QUARANTINED_MAX, Pull
-from lakesync.core.scope import SCOPE_CHARS_MAX
+from lakesync.core.visibility import SCOPE_CHARS_MAX
 from lakesync.delivery.source_places import PLACES_CHARS_MAX
-from lakesync.errors import NotFound
+from lakesync.errors import NotFound, SourceUnavailable
 from lakesync.log.limits import DEFAULT_LIMITS
-from lakesync.runtime import observe
-from lakesync.runtime.api import shapes
-from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
+from lakesync.runtime import http, observe
+from lakesync.runtime.api import openapi
+from lakesync.runtime.auth import noted
 from lakesync.runtime.guard import guarded_router
-from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer, body_of
-from lakesync.runtime.noting import noted
-from lakesync.runtime.parameters import STAMP_FORM
+from lakesync.runtime.http import (
+    ANSWER_BYTES_MAX,
+    CHECKPOINT_FORM,
+    NOT_CACHED,
+    STAMP_FORM,
+    TABLE_FORM,
+    Client,
+    ClientId,
+    Encoding,
+    Gateway,
+    answer,
+    answer_encoding,
+    answer_json,
+    body_of,
+    error_answer,
+    request_encoding,
+    request_id,
+)
+from lakesync.runtime.websocket_handshake import TICKET_S_MAX
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
-    from lakesync.compat.followers import FollowingPulls
+    from collections.abc import Callable
+
+    from lakesync.compat.follower_pulls import CheckpointFrames, CheckpointService, FollowingPulls
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
     from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.pull import PullService
     from lakesync.runtime.auth import Caller
+    from lakesync.runtime.websocket_handshake import SocketTickets
+
+    Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+
+# --- pulls ----------------------------------------------------------------------------------------
+
 
 DELTAS_DEFAULT: Final = 100
 _REST_BYTES: Final = 5_000
@@ -41,8 +76,8 @@ _DECODE: Final = {Encoding.JSON: jsonish.decode_pull, Encoding.PROTOBUF: proto.d
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
 _MEANS: Final = "Whole commits, and the next cursor."
-_ANSWERS: Final = shapes.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
-_POST_ANSWERS: Final = shapes.answers(
+_ANSWERS: Final = openapi.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
+_POST_ANSWERS: Final = openapi.answers(
     "PullPage", _MEANS, 404, 409, 410, 413, 502, 503, protobuf=True
 )
 
@@ -202,7 +237,7 @@ def pull_routes(
         operation_id="pullByPost",
         response_class=Response,
         responses=_POST_ANSWERS,
-        openapi_extra=shapes.takes("Pull", protobuf=True),
+        openapi_extra=openapi.takes("Pull", protobuf=True),
     )
     async def pull_by_post(
         gateway: Gateway, client: Client, request: Request, source: Source = None
@@ -239,3 +274,203 @@ def _bytes_max(reads: Encoding) -> int:
     """Return the most bytes of deltas that fit an answer in an encoding, whatever they contain."""
     growth = jsonish.JSON_GROWTH_TIMES_MAX if reads is Encoding.JSON else 1
     return (ANSWER_BYTES_MAX - _REST_BYTES) // growth
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+STREAM: Final = "application/x-lakesync-checkpoint-stream"
+_GZIP_LEVEL: Final = 1
+_GZIP_WINDOW: Final = 31
+_PARTS_MAX: Final = 10**9
+
+Table = Annotated[
+    str | None,
+    Query(pattern=TABLE_FORM, description="Asks for one part of this table."),
+]
+Part = Annotated[
+    int | None, Query(ge=0, lt=_PARTS_MAX, description="Which part of the table, from 0.")
+]
+Which = Annotated[
+    str | None,
+    Query(
+        pattern=CHECKPOINT_FORM,
+        description="`X-Checkpoint-Id` of the part before, so that all are of one checkpoint.",
+    ),
+]
+
+
+def checkpoint_routes(service: CheckpointService) -> APIRouter:
+    """Return the route around the service."""
+    router = guarded_router(tags=["sync"])
+
+    @router.get(
+        "/sync/{gateway}/checkpoint",
+        summary="Fetch all rows",
+        operation_id="checkpoint",
+        response_class=Response,
+        responses=openapi.binary_answers(
+            STREAM, "Frames: four bytes of length, then a SyncResponse.", 404, 410, 413, 502
+        ),
+    )
+    async def checkpoint(
+        gateway: Gateway,
+        client: Client,
+        request: Request,
+        table: Table = None,
+        part: Part = None,
+        checkpoint: Which = None,
+        client_id: ClientId = None,
+    ) -> Response:
+        """Return the latest checkpoint as a stream of frames, or one part of it as one frame.
+
+        `X-Checkpoint-Hlc` is the cursor from which to pull afterwards. `X-Checkpoint-Next` is the
+        query of the next part, as long as there is one. A request for more than one answer can hold
+        is refused with the parts to ask for.
+        """
+        asked = Pull(
+            client.speaks_for(client_id),
+            deltas_max=DEFAULT_LIMITS.page_deltas_max,
+            claims=client.token.all,
+        )
+        if table is None and part is None and checkpoint is None:
+            # Our own clients ask for parts, or for a snapshot.
+            whole = service.whole(gateway, replace(asked, own_cursor=False))
+            return _answer(request, whole.checkpoint, whole.since, *_body(request, whole))
+        answered = service.part(gateway, asked, table or "", part or 0, checkpoint or "")
+        following = {}
+        if answered.following:
+            name, number = answered.following
+            query = f"checkpoint={answered.checkpoint}&table={name}&part={number}"
+            following["x-checkpoint-next"] = query
+        body, coding = _packed(request, answered.frame)
+        return _answer(request, answered.checkpoint, answered.since, body, coding | following)
+
+    return router
+
+
+def _packed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
+    if len(body) >= http.GZIP_BYTES_MIN and _reads_gzip(request):
+        return http.compressed(body), {"content-encoding": "gzip"}
+    return body, {}
+
+
+def _body(request: Request, whole: CheckpointFrames) -> tuple[bytes, dict[str, str]]:
+    """Return all frames as one body, compressed frame by frame if the caller accepts that.
+
+    Raises:
+        CheckpointTooLarge: it is more than Lambda can answer.
+    """
+    packs = _reads_gzip(request)
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    packed: list[bytes] = []
+    size = 0
+    for piece in whole.frames:
+        packed.append(packer.compress(piece) if packs else piece)
+        size += len(packed[-1])
+        if size > ANSWER_BYTES_MAX:
+            raise whole.too_large
+    if packs:
+        packed.append(packer.flush())
+        if size + len(packed[-1]) > ANSWER_BYTES_MAX:
+            raise whole.too_large
+    return b"".join(packed), {"content-encoding": "gzip"} if packs else {}
+
+
+def _reads_gzip(request: Request) -> bool:
+    return http.accepts_gzip(request.headers.get("accept-encoding"))
+
+
+def _answer(
+    request: Request, checkpoint: str, since: int, body: bytes, headers: dict[str, str]
+) -> Response:
+    observe.count("CheckpointBytes", len(body))
+    observe.usage(request.path_params["gateway"], pulled=1, bytes_out=len(body))
+    return Response(
+        body,
+        media_type=STREAM,
+        headers={
+            "x-request-id": request_id(request.scope),
+            "x-checkpoint-hlc": str(since),
+            "x-checkpoint-id": checkpoint,
+            "vary": "accept-encoding",
+        } | headers,
+    )  # fmt: skip
+
+
+# --- tickets --------------------------------------------------------------------------------------
+
+
+def ticket_routes(tickets: SocketTickets) -> APIRouter:
+    """Return the route around what issues tickets."""
+    router = guarded_router(tags=["sync"])
+
+    @router.post(
+        "/sync/{gateway}/ticket",
+        summary="Get a ticket that opens one WebSocket",
+        operation_id="ticket",
+        response_class=Response,
+        responses=openapi.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
+    )
+    async def ticket(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
+        """Return a ticket for one handshake, in place of the token. Each call gives a new one.
+
+        What it opens has the token's claims, and ends when the token would.
+        """
+        body = {"ticket": tickets.issue(client.token), "expiresInS": TICKET_S_MAX}
+        return answer_json(request, body)
+
+    return router
+
+
+# --- pulls from sources ---------------------------------------------------------------------------
+
+
+SOURCE_S: Final = 20
+"""How long a page of a source may take: its function's time-out."""
+_PULL: Final = "/pull"
+
+
+def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) -> Handler:
+    """Return the handler that has pulls from a source answered elsewhere.
+
+    Args:
+        handler: answers everything else.
+        invoke: passes an event to ``functions/pull_source``; tells whether it answered, and what.
+    """
+
+    def handle(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        named = "source" in parse_qs(event.get("rawQueryString", ""), keep_blank_values=True)
+        if not named or not str(event.get("rawPath", "")).endswith(_PULL):
+            return handler(event, context)
+        try:
+            return _source_answer(invoke, event)
+        finally:
+            observe.publish()
+
+    return handle
+
+
+def _source_answer(
+    invoke: Callable[[str], tuple[bool, bytes]], event: dict[str, Any]
+) -> dict[str, Any]:
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
+
+    answer: dict[str, Any] = {}
+    cause = "it died, or took too long"
+    try:
+        returned, payload = invoke(json.dumps(event))
+        answer = json.loads(payload) if returned else {}
+    except (BotoCoreError, ClientError) as exc:
+        cause = str(exc)  # for the log alone: it names what is in the account
+    if "statusCode" in answer:
+        return answer
+    error = SourceUnavailable("the function that reads sources did not answer; try again later")
+    observe.failure(error, path=str(event["rawPath"]), cause=cause)
+    response = error_answer({"type": "http", "aws.event": event}, error)
+    headers = dict([*response.headers.items(), NOT_CACHED])
+    return {
+        "statusCode": response.status_code,
+        "headers": headers,
+        "body": bytes(response.body).decode(),
+    }

@@ -1,1 +1,0 @@
-"""Where attachments are kept: `lakesync.ports.SignedObjects` on S3, and in memory."""

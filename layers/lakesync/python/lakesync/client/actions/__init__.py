@@ -1,1 +1,0 @@
-"""Actions that an app requests: queued beside its edits, sent when possible, results reported."""

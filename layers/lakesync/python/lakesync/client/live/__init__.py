@@ -1,1 +1,0 @@
-"""Notifications to an app: rows that changed, tables that changed, the status of syncing."""

@@ -1,1 +1,0 @@
-"""When the client must read again: after changed rules, or after a gateway's restore."""

@@ -1,1 +1,0 @@
-"""The connector of BigQuery."""

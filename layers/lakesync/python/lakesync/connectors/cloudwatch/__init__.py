@@ -1,1 +1,0 @@
-"""Metrics of CloudWatch as a source: a row for each datapoint."""

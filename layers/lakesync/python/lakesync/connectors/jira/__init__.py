@@ -1,1 +1,0 @@
-"""Jira Cloud as a source: issues, comments, worklogs, projects and users."""

@@ -1,1 +1,0 @@
-"""Salesforce as a source: any object that has a time of change."""

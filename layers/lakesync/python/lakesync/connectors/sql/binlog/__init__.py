@@ -1,1 +1,0 @@
-"""MySQL and MariaDB as sources by change capture: their binary log of rows."""

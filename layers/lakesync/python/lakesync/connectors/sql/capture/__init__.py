@@ -1,1 +1,0 @@
-"""PostgreSQL as a source by change capture: its own log of changes, by a replication slot."""

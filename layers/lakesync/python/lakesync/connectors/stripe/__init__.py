@@ -1,1 +1,0 @@
-"""Stripe as a source: lists at first, then its events."""

@@ -1,0 +1,303 @@
+"""Tables with snapshots, written by others, read as a connector's source.
+
+First all rows of the newest snapshot are read. Then, from each snapshot to the next, the rows of
+the files that it added. If a snapshot removed files, the differences between removed and added
+files are returned, from the last read snapshot to the newest. All rows of a step are stamped with
+its commit.
+
+Rules of reading snapshots
+    1. The changes of a step always have the same order: a cursor is a step, and how many of its
+       changes were returned. Deletions of delivered rows are the exception: the remaining ones are
+       searched for each time.
+    2. Two snapshots are compared by ranges of their keys, so memory is bounded.
+    3. An expired snapshot is a gap: all rows are read again, and deletions are found from the rows
+       that the flow delivered.
+
+The changes between two snapshots of a table: rows that are new, or differ. Two snapshots are
+compared by ranges of their keys, so memory is bounded.
+
+Law Y12: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
+
+from lakesync.adapters.snapshots import ALL, CHANGED, GONE, HasSnapshots, SnapshotTable, Step
+from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Unreadable
+from lakesync.connectors.sql.database_values import PythonValues
+from lakesync.connectors.sql.sql_settings import PolledTable
+from lakesync.connectors.sql.table_plan import plan_of
+from lakesync.core.clock import stamp
+from lakesync.core.wording import plural
+from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.connectors.port import TellsBrought
+    from lakesync.connectors.sql.table_plan import Plan
+    from lakesync.core.clock import Stamp
+    from lakesync.core.flows import PlainTable
+    from lakesync.result import Result
+
+
+class _At(NamedTuple):
+    """A position in a table's snapshots."""
+
+    snapshot: int = 0
+    """The snapshot that was last read to its end; 0 for none."""
+    hlc: Stamp = 0
+    """The stamp of the current step, or else of the previous one."""
+    given: int = 0
+    """Changes of the current step that were returned."""
+    step: Step | None = None
+    """The current step."""
+
+    def text(self) -> str:
+        return json.dumps(self)
+
+
+@dataclass
+class _Reading:
+    """One step of a table, page by page."""
+
+    table: str
+    at: _At
+    changes: Iterator[Change | Unreadable]
+    expected: str
+    """The cursor with which its next page will be requested."""
+
+
+class PlainSource:
+    """A `lakesync.connectors.port.Connector`.
+
+    Args:
+        database: the database of the tables.
+        tables: the tables, by their names here.
+        brought: lists the rows that the flow delivered.
+    """
+
+    def __init__(
+        self, database: DatabaseAdapter, tables: Mapping[str, PlainTable], brought: TellsBrought
+    ) -> None:
+        self._database = database
+        self._tables = tables
+        self._brought = brought
+        self._reading: _Reading | None = None
+        self._opened: dict[str, SnapshotTable] = {}
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Check that the tables exist and have the columns of their keys."""
+        try:
+            for name in self._tables:
+                self._plan(name)
+        except LakeSyncError as error:
+            return Err(error)
+        return Ok(f"It has what is asked for: {plural(len(self._tables), 'table')}.")
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Return the tables, with the names of their columns in the gateway."""
+        try:
+            plans = {name: self._plan(name) for name in self._tables}
+        except LakeSyncError as error:
+            return Err(error)
+        return Ok(
+            tuple(
+                SourceTable(
+                    name,
+                    tuple(SourceColumn(*one) for one in zip(plan.names, plan.types, strict=True)),
+                    plan.key,
+                )
+                for name, plan in plans.items()
+            )
+        )
+
+    def read(
+        self,
+        table: str,
+        cursor: str,
+        *,
+        rows_max: int,
+        poll_ms: int,
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Return the changes after a cursor."""
+        at = _at(cursor)
+        try:
+            return Ok(self._page(table, cursor, at, rows_max, poll_ms))
+        except CursorExpired as error:
+            self._reading = None
+            again = _At(hlc=at.hlc).text()
+            if again == cursor:  # the newest one expired while it was read
+                return Err(AdapterRefused(error.message))
+            report: dict[str, str | int] = {"readAgain": error.message}
+            return Ok(SourcePage((), again, has_more=True, report=report))
+        except LakeSyncError as error:
+            self._reading = None
+            return Err(error)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._reading = None
+        self._database.close()
+
+    def _page(self, table: str, cursor: str, at: _At, rows_max: int, poll_ms: int) -> SourcePage:
+        reading = self._reading
+        if reading is None or (reading.table, reading.expected) != (table, cursor):
+            begun = self._next(table, at, poll_ms)
+            if begun.step is None:
+                return SourcePage((), cursor or at.text(), has_more=False)
+            changes = self._changes(table, begun.step, begun)
+            reading = self._reading = _Reading(table, begun, changes, cursor)
+        read = list(islice(reading.changes, rows_max))
+        at = reading.at = reading.at._replace(given=reading.at.given + len(read))
+        if len(read) < rows_max:
+            at, self._reading = self._behind(table, at), None
+        reading.expected = at.text()
+        return SourcePage(
+            tuple(one for one in read if isinstance(one, Change)),
+            reading.expected,
+            has_more=True,
+            unreadable=tuple(one for one in read if isinstance(one, Unreadable)),
+            is_dated=True,
+        )
+
+    def _next(self, table: str, at: _At, poll_ms: int) -> _At:
+        """Return the step in progress, or the next one, if there is one.
+
+        It is stamped with its commit, or, if the writer's clock is ahead, with the poll's
+        beginning.
+        """
+        if at.step is not None:
+            return at
+        steps = self._table(table).steps(at.snapshot)
+        if not steps:
+            return at
+        hlc = max(stamp(min(steps[0].at_ms, poll_ms)), at.hlc + 1)
+        return _At(at.snapshot, hlc, 0, steps[0])
+
+    def _behind(self, table: str, at: _At) -> _At:
+        """Return the position after a step: after all rows, deletions of delivered rows follow."""
+        assert at.step is not None  # noqa: S101 - one was just read
+        if at.step.kind == ALL:
+            first = self._brought(table, "")
+            if first.row_ids or first.place:
+                return at._replace(given=0, step=at.step._replace(kind=GONE))
+        return _At(at.step.after, at.hlc)
+
+    def _changes(self, table: str, step: Step, at: _At) -> Iterator[Change | Unreadable]:
+        rows = Rows(self._table(table), self._plan(table), step, at.hlc)
+        if step.kind == GONE:
+            return self._gone(table, rows)
+        if step.kind == CHANGED:
+            return islice(rows.compared(), at.given, None)
+        return rows.added(at.given)
+
+    def _gone(self, table: str, rows: Rows) -> Iterator[Change]:
+        """Yield deletions of delivered rows that are not in a snapshot."""
+        for part, parts in parts_of(rows.table.count(rows.step)):
+            there = {row_id for row_id in rows.row_ids() if part_of(row_id, parts) == part}
+            place = ""
+            while True:
+                brought = self._brought(table, place)
+                for row_id in brought.row_ids:
+                    if part_of(row_id, parts) == part and row_id not in there:
+                        yield Change(row_id, None, hlc=rows.hlc)
+                place = brought.place
+                if not place:
+                    break
+
+    def _table(self, table: str) -> SnapshotTable:
+        if not isinstance(self._database, HasSnapshots):
+            raise AdapterRefused("tables of other writers are not read of this database")
+        if table not in self._opened:
+            self._opened[table] = self._database.snapshots_of(self._tables[table].table)
+        return self._opened[table]
+
+    def _plan(self, table: str) -> Plan:
+        wanted = self._tables[table]
+        columns = tuple(SourceColumn(*one) for one in self._table(table).columns())
+        settings = PolledTable.model_validate({
+            "name": wanted.table, "as": table, "key": wanted.key, "columns": wanted.columns or None,
+        })  # fmt: skip
+        return plan_of(settings, SourceTable(wanted.table, columns, ()), PythonValues())
+
+
+def _at(cursor: str) -> _At:
+    at = _At(*json.loads(cursor)) if cursor else _At()
+    return at._replace(step=Step(*at.step)) if at.step is not None else at
+
+
+# --- differences of snapshots ---------------------------------------------------------------------
+
+
+COMPARED_ROWS_MAX: Final = 500_000
+"""Rows whose former values are in memory at a time; larger steps are compared in parts."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one step from a snapshot to another."""
+
+    table: SnapshotTable
+    plan: Plan
+    step: Step
+    hlc: Stamp
+
+    def added(self, skipped: int = 0) -> Iterator[Change | Unreadable]:
+        """Return all rows of the files that it added."""
+        return map(self._change, self.table.rows(self.step, self.plan.columns, skipped=skipped))
+
+    def compared(self) -> Iterator[Change | Unreadable]:
+        """Yield the differences between the files that it removed and those that it added."""
+        for part, parts in parts_of(self.table.count(self.step, left=True)):
+            before: dict[str, int] = {}
+            for row in self.table.rows(self.step, self.plan.columns, left=True):
+                row_id = self.plan.row_id(row)
+                if part_of(row_id, parts) == part:
+                    before[row_id] = hash(repr(row))
+            for row in self.table.rows(self.step, self.plan.columns):
+                row_id = self.plan.row_id(row)
+                if part_of(row_id, parts) == part and before.pop(row_id, None) != hash(repr(row)):
+                    yield self._change(row)
+            for row_id in sorted(before):
+                yield Change(row_id, None, hlc=self.hlc)
+
+    def row_ids(self) -> Iterator[str]:
+        """Yield the ids of all rows of the added files, except rows with a NULL in the key.
+
+        Rows with an unreadable value are included: they exist.
+        """
+        for row in self.table.rows(self.step, self.plan.columns):
+            if not self._lacks_key(row):
+                yield self.plan.row_id(row)
+
+    def _lacks_key(self, row: tuple[Any, ...]) -> bool:
+        return any(row[at] is None for at in self.plan.key_places)
+
+    def _change(self, row: tuple[Any, ...]) -> Change | Unreadable:
+        row_id = self.plan.row_id(row)
+        if self._lacks_key(row):
+            named = ", ".join(self.plan.key)
+            return Unreadable(row_id, f"a column of its key is NULL: {named}")
+        try:
+            return Change(row_id, self.plan.values(row), hlc=self.hlc)
+        except ValueError as exc:
+            return Unreadable(row_id, str(exc))
+
+
+def parts_of(rows: int) -> Iterator[tuple[int, int]]:
+    """Return the number of each part of the rows, and how many parts there are."""
+    parts = max(1, -(-rows // COMPARED_ROWS_MAX))
+    return ((part, parts) for part in range(parts))
+
+
+def part_of(row_id: str, parts: int) -> int:
+    """Return the number of the part that a row is in."""
+    return crc32(row_id.encode()) % parts if parts > 1 else 0

@@ -1,0 +1,205 @@
+"""Functions ask others, and wait: those that have the drivers, subnets and secrets of databases.
+
+The administration has neither all drivers nor the databases' secrets, and is in none of their
+subnets. So it passes on its questions: whether a declared database answers, what a flow would move,
+and what a source that is a database says of itself.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.port import NO_ANSWER
+from lakesync.core.destinations import ICEBERG
+from lakesync.core.flows import LAKES, DatabaseSource, flow_from_stored, flow_to_stored
+from lakesync.errors import LakeSyncError, SourceUnavailable, ValidationFailed
+from lakesync.runtime import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakesync.connectors.port import Asks, Outside
+    from lakesync.core.flows import Flow
+    from lakesync.flows.routes import OpenDatabase
+    from lakesync.gateway.destination_admin import AsksDatabase
+    from lakesync.ports import ObjectStore
+    from lakesync.runtime.observe import Handler
+
+
+def answer_of(
+    invoke: Callable[[str], tuple[bool, bytes]], request: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what another function answers; empty if it failed, or did not answer in time.
+
+    Args:
+        invoke: passes it a request; tells whether it answered, and what.
+        request: the request.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
+
+    try:
+        returned, payload = invoke(json.dumps(request))
+    except (BotoCoreError, ClientError):
+        return {}
+    answer: dict[str, Any] = json.loads(payload) if returned else {}
+    return answer
+
+
+# --- checks of databases --------------------------------------------------------------------------
+
+
+ASK_S: Final = 20
+"""How long the administration waits for a database's answer: longer than connecting may take."""
+
+
+def asked_by(
+    invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
+) -> AsksDatabase:
+    """Return a function that has another function ask a database.
+
+    Args:
+        invoke: passes it a request; tells whether it answered, and what.
+        invoke_lakes: the same for the function that has Iceberg.
+    """
+
+    def asks(gateway: str, kind: str, secret: str) -> None:
+        request = {"gateway": gateway, "ask": {"kind": kind, "secret": secret}}
+        answer = answer_of(invoke_lakes if kind == ICEBERG else invoke, request)
+        if not answer.get("answers"):
+            raise ValidationFailed(
+                f"the database of the secret {secret} cannot be used: "
+                f"{answer.get('reason', NO_ANSWER)}",
+                field="secret",
+            )
+
+    return asks
+
+
+def with_questions(handler: Handler, opened: OpenDatabase) -> Handler:
+    """Return the handler that also asks a database whether it answers; nothing is made there.
+
+    Args:
+        handler: answers everything else.
+        opened: opens databases.
+    """
+
+    def handle(event: dict[str, Any], context: Any) -> object:
+        if "ask" not in event:
+            return handler(event, context)
+        gateway, place = event["gateway"], event["ask"]
+        try:
+            with closing(opened(gateway, place["secret"], place["kind"], gateway)) as database:
+                database.answers().unwrap()
+        except LakeSyncError as error:
+            observe.failure(error, gateway=str(gateway))
+            return {"reason": error.message}
+        finally:
+            observe.publish()
+        return {"answers": True}
+
+    return handle
+
+
+# --- plans of flows -------------------------------------------------------------------------------
+
+
+COUNT_S: Final = 20
+"""How long the administration waits for a plan's rows."""
+_BEGINS_S: Final = 12
+"""After this the rows of no other table are counted."""
+
+
+def counted_by(
+    invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
+) -> Callable[[str, Flow], Mapping[str, Any]]:
+    """Return a function that has ``functions/flow`` count a flow's rows.
+
+    Args:
+        invoke: passes it a request; tells whether it answered, and what.
+        invoke_lakes: the same for the function that has Iceberg.
+    """
+
+    def counts(gateway: str, flow: Flow) -> Mapping[str, Any]:
+        request = {"gateway": gateway, "name": flow.name, "plan": flow_to_stored(flow)}
+        answer = answer_of(invoke_lakes if flow.place == LAKES else invoke, request)
+        if "tables" not in answer:
+            reason = answer.get("reason", "the function that reads databases did not answer")
+            raise SourceUnavailable(reason)
+        return answer
+
+    return counts
+
+
+def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], float]) -> Handler:
+    """Return the handler that also counts what a flow would move.
+
+    Args:
+        handler: answers everything else.
+        opened: opens databases.
+        seconds: a clock that only goes forward.
+    """
+
+    def handle(event: dict[str, Any], context: Any) -> object:
+        if "plan" not in event:
+            return handler(event, context)
+        ends = seconds() + _BEGINS_S
+        try:
+            return _counted(event, opened, lambda: seconds() < ends)
+        except LakeSyncError as error:
+            observe.failure(error, gateway=str(event.get("gateway")))
+            return {"reason": error.message}
+        finally:
+            observe.publish()
+
+    return handle
+
+
+def _counted(
+    event: Mapping[str, Any], opened: OpenDatabase, has_time: Callable[[], bool]
+) -> Mapping[str, Any]:
+    from lakesync.flows.plan import of_database, of_plain  # noqa: PLC0415 - polls do without
+
+    flow = flow_from_stored(event["name"], event["plan"], 0, paused=False)
+    source = flow.source
+    if not isinstance(source, DatabaseSource):
+        raise ValidationFailed("the flow does not read a database", field="source")
+    database = opened(event["gateway"], source.secret, source.kind, source.gateway)
+    with closing(database):
+        if source.plain:
+            return of_plain(flow, database)
+        return of_database(flow, database, has_time)
+
+
+# --- questions to sources -------------------------------------------------------------------------
+
+
+def sources_asked_by(invoke: Callable[[str], tuple[bool, bytes]]) -> Asks:
+    """Return a function that has another function ask a source.
+
+    Args:
+        invoke: passes it a request; tells whether it answered, and what.
+    """
+    return lambda question: answer_of(invoke, {"source": question}) or None
+
+
+def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outside) -> Handler:
+    """Return the handler that also asks sources that are databases.
+
+    Args:
+        handler: answers everything else.
+        objects: where connectors keep what is large.
+        outside: what connectors may use.
+    """
+    from lakesync.connectors.remote_source import answered  # noqa: PLC0415
+
+    def handle(event: dict[str, Any], context: Any) -> object:
+        if "source" not in event:
+            return handler(event, context)
+        try:
+            return answered(event["source"], objects, outside)
+        finally:
+            observe.publish()
+
+    return handle

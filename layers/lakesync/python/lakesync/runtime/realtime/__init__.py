@@ -1,1 +1,0 @@
-"""WebSockets: who connects, what they send, and what they are sent."""

@@ -1,0 +1,328 @@
+"""The handler of ``functions/frames``: pushes, pulls and actions over a WebSocket.
+
+The same services answer as over HTTPS. A fault in a request is answered under its id, and the
+connection stays open; an invalid frame, or a flood of frames, closes it.
+
+Actions are those of ``functions/actions``: this function may call that one, and needs none of its
+permissions. It sends the event that API Gateway would send, with the authoriser's answer for this
+connection. So ``functions/actions`` decides what a token may do, and whether its user is revoked.
+
+Floods: each process counts the frames that it receives, and adds the count to the connection's
+item, ten frames at a time: the item is read for each frame in any case, so every process sees the
+sum. The cost is one write unit for each ten frames of a busy connection, a sixteenth of API
+Gateway's price for them; nothing for a connection that sends less than ten frames in ten seconds to
+a process. Law T7: ``docs/spec/realtime.md``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lakesync.errors import (
+    BY_CODE,
+    AuthFailed,
+    Forbidden,
+    InternalError,
+    LakeSyncError,
+    NotOffered,
+    RateLimited,
+    Unavailable,
+    ValidationFailed,
+)
+from lakesync.gateway.connected import refusal_of
+from lakesync.log.limits import DEFAULT_LIMITS
+from lakesync.ports import Delivered, Usage
+from lakesync.runtime import observe
+from lakesync.runtime.auth import claims_of, noted
+from lakesync.wire import frames, proto
+from lakesync.wire.frames import Tag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.compat.follower_pulls import FollowingPulls
+    from lakesync.compat.follower_pushes import FollowingPushes
+    from lakesync.gateway.access import Access
+    from lakesync.gateway.quota import Quotas
+    from lakesync.ports import Connection, Connections, Sockets
+    from lakesync.runtime.observe import Handler
+
+    Answers = Callable[[Connection, bytes, int], str]
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+class FrameService:
+    """Answers frames. One for each process; one request at a time."""
+
+    def __init__(
+        self,
+        pushes: FollowingPushes,
+        pulls: FollowingPulls,
+        quotas: Quotas,
+        access: Access,
+        connections: Connections,
+        sockets: Sockets,
+        actions: RunActions,
+    ) -> None:
+        self._actions = actions
+        self._pushes = pushes
+        self._pulls = pulls
+        self._quotas = quotas
+        self._access = access
+        self._connections = connections
+        self._sockets = sockets
+        self._flood = FloodGate(connections)
+
+    def answer(self, event: dict[str, Any], now_s: float) -> None:
+        """Answer a frame, by a frame of its own."""
+        context = event["requestContext"]
+        name = context["connectionId"]
+        gateway = claims_of(context.get("authorizer")).gateway
+        connection = self._connections.get(gateway, name)
+        if connection is None:
+            self._close(gateway, name, AuthFailed("this connection is over; connect again"))
+            return
+        error = refusal_of(connection, self._access, now_s) or self._flood.check(connection, now_s)
+        if error is not None:
+            self._close(gateway, name, error)
+            return
+        try:
+            tag, message = _read(event)
+            request_id = frames.request_id_of(tag, message)
+        except LakeSyncError as malformed:
+            observe.failure(malformed, route="frames")
+            self._close(gateway, name, malformed)
+            return
+        if tag is Tag.ACTION:
+            answers = self._acting(context.get("authorizer"))
+        else:
+            answers = {Tag.PUSH: self._push, Tag.PULL: self._pull}.get(tag, _not_offered)
+        self._send(gateway, name, _answered(answers, connection, message, request_id))
+
+    def _acting(self, authorizer: object) -> Answers:
+        """Return the answers to requests for actions, by callers whom the authoriser admits."""
+
+        def act(connection: Connection, message: bytes, request_id: int) -> str:
+            _must_be(connection, proto.decode_action_push(message).client_id)
+            body = self._actions(connection.gateway, authorizer, message)
+            return frames.encode_action_response_frame(body, request_id)
+
+        return act
+
+    def _push(self, connection: Connection, message: bytes, request_id: int) -> str:
+        gateway = connection.gateway
+        self._quotas.check(gateway)
+        push = proto.decode_push(message)
+        _must_be(connection, push.client_id)
+        self._access.check_client(gateway, connection.user, push.client_id)
+        usage = Usage(1, len(push.deltas) + len(push.unreadable), len(message))
+        self._quotas.use(gateway, usage)
+        receipt = self._pushes.push(gateway, replace(push, claims=connection.claims))
+        observe.count("DeltasAccepted", receipt.accepted)
+        frame = frames.encode_receipt_frame(receipt, request_id)
+        observe.usage(gateway, usage, bytes_out=len(frame))
+        return frame
+
+    def _pull(self, connection: Connection, message: bytes, request_id: int) -> str:
+        pull = proto.decode_pull(message)
+        _must_be(connection, pull.client_id)
+        self._access.check_client(connection.gateway, connection.user, pull.client_id)
+        asked = replace(
+            pull,
+            deltas_max=min(pull.deltas_max, DEFAULT_LIMITS.page_deltas_max),
+            claims=connection.claims,
+            bytes_max=frames.FRAME_DELTA_BYTES_MAX,
+        )
+        page = self._pulls.pull(connection.gateway, asked)
+        noted(self._access, connection.gateway, asked)
+        frame = frames.encode_page_frame(page, request_id)
+        observe.count("DeltasPulled", page.count)
+        observe.usage(connection.gateway, bytes_out=len(frame), pulled=page.count)
+        return frame
+
+    def _send(self, gateway: str, name: str, frame: str) -> None:
+        if self._sockets.send(name, frame) is Delivered.GONE:
+            self._connections.remove(gateway, name)
+
+    def _close(self, gateway: str, name: str, error: LakeSyncError) -> None:
+        """Say why, and close."""
+        self._send(gateway, name, frames.encode_refusal(error, 0, closes=True))
+        self._sockets.close(name)
+        self._connections.remove(gateway, name)
+
+
+def frames_handler(service: FrameService) -> Handler:
+    """Return the handler of ``$default``. It returns nothing to the client: answers are posted."""
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, object]:  # noqa: ARG001 - AWS's
+        try:
+            service.answer(event, time.time())
+        except LakeSyncError as error:
+            observe.failure(error, route="frames")
+            return {"statusCode": error.status}
+        finally:
+            observe.publish()
+        return {"statusCode": 200}
+
+    return handler
+
+
+def _answered(answers: Answers, connection: Connection, message: bytes, request_id: int) -> str:
+    """Return the frame that answers a request, whatever becomes of it."""
+    try:
+        return answers(connection, message, request_id)
+    except LakeSyncError as error:
+        observe.failure(error, route="frames")
+        return frames.encode_refusal(error, request_id, closes=False)
+    except Exception as exc:  # noqa: BLE001 - a bug is answered, and rings
+        observe.bug(exc, route="frames")
+        bug = InternalError("something went wrong here; try again later")
+        return frames.encode_refusal(bug, request_id, closes=False)
+
+
+def _not_offered(*_: object) -> str:
+    raise NotOffered("clients send pushes (1), pulls (2) and actions (4) over a WebSocket")
+
+
+def _read(event: dict[str, Any]) -> tuple[Tag, bytes]:
+    body = event.get("body")
+    if not isinstance(body, str) or event.get("isBase64Encoded"):
+        raise ValidationFailed("send frames as text: base64 of a tag byte and a message")
+    return frames.decode_frame(body)
+
+
+def _must_be(connection: Connection, client_id: str) -> None:
+    if client_id != connection.client_id:
+        raise Forbidden(
+            "this connection is another client's: connect with clientId in the address",
+            field="clientId",
+        )
+
+
+# --- floods ---------------------------------------------------------------------------------------
+
+
+WINDOW_S: Final = 10
+"""Frames are counted in spans of so many seconds, the same in all processes."""
+WINDOW_FRAMES_MAX: Final = 1_000
+"""Frames of one connection in ten seconds, in all processes: more are a flood, which closes it."""
+COUNTED_AT_ONCE: Final = 10
+"""Frames of one connection that a process takes before it adds them to those of all processes."""
+CONNECTIONS_COUNTED_MAX: Final = 1_000
+"""Connections whose frames one process counts."""
+
+
+class FloodGate:
+    """Counts frames. One for each process; one call at a time.
+
+    Args:
+        connections: where the frames of all processes are summed.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._taken: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """For each connection a window, and the frames received in it that are not summed yet."""
+
+    def check(self, connection: Connection, now_s: float) -> LakeSyncError | None:
+        """Count a frame; returns why the connection is closed if its frames are a flood.
+
+        Args:
+            connection: as it was read for this frame.
+            now_s: the time.
+        """
+        window = int(now_s) // WINDOW_S
+        began, taken = self._taken.pop(connection.id, (window, 0))
+        taken = taken + 1 if began == window else 1
+        summed = connection.frames if connection.window == window else 0
+        if summed + taken > WINDOW_FRAMES_MAX:
+            most = WINDOW_FRAMES_MAX // WINDOW_S
+            return RateLimited(f"at most {most} frames a second; connect again, and pause")
+        if taken >= COUNTED_AT_ONCE and self._added(connection, window, taken):
+            taken = 0
+        self._taken[connection.id] = (window, taken)
+        while len(self._taken) > CONNECTIONS_COUNTED_MAX:
+            self._taken.popitem(last=False)
+        return None
+
+    def _added(self, connection: Connection, window: int, taken: int) -> bool:
+        """Add to the sum; what cannot be added now is added with the next frame."""
+        try:
+            return self._connections.count_frames(connection, window, taken)
+        except Unavailable:
+            return False
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+RunActions: TypeAlias = "Callable[[str, object, bytes], bytes]"
+"""Runs an encoded ``ActionPush``, given the gateway and the authoriser's answer."""
+ACTIONS_S: Final = 22
+"""How long actions of one frame may take; the connection to the function waits some seconds more,
+and API Gateway 29 s in all. An action that takes longer is requested again, under the same id.
+"""
+_PROTOBUF: Final = "application/x-protobuf"
+_OK: Final = 200
+
+
+def run_actions(invoke: Callable[[str], tuple[bool, bytes]]) -> RunActions:
+    """Return a function that has ``functions/actions`` run actions.
+
+    Args:
+        invoke: hands a request to the function; tells whether it answered, and what.
+    """
+
+    def run(gateway: str, authorizer: object, body: bytes) -> bytes:
+        returned, payload = invoke(json.dumps(_event(gateway, authorizer, body)))
+        answer = json.loads(payload) if returned else {}
+        if "statusCode" not in answer:
+            raise Unavailable("actions cannot be run now; send them again, with the same ids")
+        content = answer.get("body", "")
+        sent = base64.b64decode(content) if answer.get("isBase64Encoded") else content.encode()
+        if answer["statusCode"] != _OK:
+            raise _error(sent)
+        return sent
+
+    return run
+
+
+def _event(gateway: str, authorizer: object, body: bytes) -> dict[str, Any]:
+    """Return the event of a request over HTTPS."""
+    path = f"/sync/{gateway}/action"
+    http = {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "0.0.0.0"}  # noqa: S104 - nobody's
+    return {
+        "version": "2.0",
+        "routeKey": "POST /sync/{gateway}/action",
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": {"accept": _PROTOBUF, "content-type": _PROTOBUF, "host": "frames"},
+        "requestContext": {
+            "http": http | {"userAgent": "lakesync"},
+            "requestId": uuid.uuid4().hex,
+            "routeKey": "POST /sync/{gateway}/action",
+            "stage": "$default",
+            "timeEpoch": time.time_ns() // 1_000_000,
+            "authorizer": {"lambda": authorizer},
+        },
+        "pathParameters": {"gateway": gateway},
+        "body": base64.b64encode(body).decode(),
+        "isBase64Encoded": True,
+    }
+
+
+def _error(body: bytes) -> LakeSyncError:
+    """Return the error that the function answered."""
+    try:
+        fields = json.loads(body)
+        kind = BY_CODE.get(fields["code"], InternalError)
+        return kind(str(fields["error"]), field=fields.get("field"))
+    except (ValueError, KeyError, TypeError):
+        return InternalError("actions were answered without a reason; try again later")
