@@ -26,17 +26,11 @@ JOBS = (
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
-TABLES = (
-    *("catalogue", "change_files", "chain", "columns", "comments", "groups", "lease", "shape"),
-    *("state_rows", "storage", "table_layout", "typed_arrow"),
+SHARED = (
+    *("change_files", "glue_views", "lake_catalogue", "lake_rows", "lake_schema", "sharing"),
+    *("views", "work_queue"),
 )
-VIEWS = ("glue_views", "live_view", "view_dialects", "views")
-SHARED = (*TABLES, *VIEWS, "kept_shares", "shared_views", "sharing")
-DATABASES = (
-    *("batches", "connect", "database", "database_types", "entry_points", "hosts", "row_images"),
-    "tls",
-)
-RUNTIME = ("__init__", "settings", "wiring", "wiring_deliver", "wiring_dynamo")
+RUNTIME = ("__init__", "deliver", "observe", "settings", "wiring")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
 # and the transforms. Nothing else of the library is needed by every job.
 SOURCES = (
@@ -51,22 +45,14 @@ SOURCES = (
     *((LIBRARY, f"lakesync/materialise/{name}.py") for name in SHARED),
     (LIBRARY, "lakesync/adapters/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/__init__.py"),
-    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("parquet", "s3", "typed_text")),
-    (LIBRARY, "lakesync/adapters/database.py"),
-    *((LIBRARY, f"lakesync/adapters/sql/{name}.py") for name in ("__init__", "values")),
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("parquet", "s3")),
+    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in ("database", "typed_values")),
     (ROOT / "glue_jobs", "lakesync_spark/**/*.py"),
     *((ROOT / "glue_jobs", f"{job}.py") for job in JOBS),
 )
 # What the job of large BigQuery batches shares with the function that delivers.
 DELIVERY = (
-    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in DATABASES),
-    (LIBRARY, "lakesync/adapters/bigquery/*.py"),
-    (LIBRARY, "lakesync/adapters/sql/*.py"),
-    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "sqs")),
-    # Of an archive, which an erasure clears.
-    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("adapter", "s3_adapter")),
-    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in ("archiving", "copying")),
-    (LIBRARY, "lakesync/adapters/objects/*.py"),
+    (LIBRARY, "lakesync/adapters/**/*.py"),
     (LIBRARY, "lakesync/materialise/opening.py"),
     (LIBRARY, "lakesync/buffer/*.py"),
     (LIBRARY, "lakesync/delivery/*.py"),

@@ -69,20 +69,15 @@ BY_CREDENTIALS = {
 WITH_THE_RECORD = {"stack delete"}
 """They remove the record itself; CloudFormation and CloudTrail keep that they did."""
 WRITES = {
-    "cli/erasure.py": "gateways erase",
-    "cli/commands/gateways.py": "checkpoint build",
-    "cli/commands/gateways.py": "quota set",
-    "cli/commands/backlog.py": "replay",
-    "cli/commands/erase.py": "gateways erase",
-    "cli/erasure.py": "gateways erase",
-    "cli/lake_tables.py": "lake maintain",
-    "cli/removal.py": "gateways delete",
-    "cli/lake_tables.py": "lake repair",
-    "cli/doctor/storage.py": "restored",
-    "cli/lake_tables.py": "replay",
-    "cli/removal.py": "stack delete",
+    "cli/commands/backlog.py": {"replay"},
+    "cli/commands/erase.py": {"gateways erase"},
+    "cli/commands/gateways.py": {"checkpoint build", "quota set"},
+    "cli/doctor/storage.py": {"restored"},
+    "cli/erasure.py": {"gateways erase"},
+    "cli/lake_tables.py": {"lake maintain", "lake repair", "replay"},
+    "cli/removal.py": {"gateways delete", "stack delete"},
 }
-"""Where the command line writes with AWS credentials, and for which command."""
+"""Where the command line writes with AWS credentials, and for which commands."""
 WRITING = (
     "put_object", "delete_object", "delete_objects", "delete_table", "delete_database",
     "drop_namespace",
@@ -161,7 +156,7 @@ def test_only_audited_commands_write_with_aws_credentials() -> None:
     }
 
     assert written == set(WRITES)
-    assert set(WRITES.values()) <= set(BY_CREDENTIALS) | WITH_THE_RECORD
+    assert set().union(*WRITES.values()) <= set(BY_CREDENTIALS) | WITH_THE_RECORD
 
 
 @pytest.mark.law("J1")

@@ -65,11 +65,8 @@ def test_glue_jobs_import_only_the_pure_core_and_listed_modules() -> None:
     checkpoints = ("lakesync.checkpoint", "lakesync.adapters.lake.s3")
     maintenance = "lakesync.maintenance.lake_plan"
 
-    tables = (
-        *("catalogue", "chain", "change_files", "columns", "comments", "groups", "lease", "shape"),
-        *("storage", "table_layout"),
-    )
-    shared = (*tables, "glue_views", "kept_shares", "views")
+    tables = ("lake_catalogue", "work_queue", "change_files", "lake_schema")
+    shared = (*tables, "glue_views", "sharing", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 
     lake = (*pure, *checkpoints, maintenance, *materialise)
@@ -113,7 +110,6 @@ def test_spark_transforms_import_no_network_libraries() -> None:
 def test_only_adapters_and_edges_import_boto3() -> None:
     edges = (
         "adapters/lake/",
-        "adapters/bigquery/credentials",
         "actions/handlers/aws",
         "buffer/",
         "runtime/",

@@ -1,9 +1,9 @@
 """Prepares a write of a BigQuery table in Spark tasks: reads, shuffles by row id, stages.
 
 This transform runs Python: a row's state is bytes from `core.merge`, so the adapter's own functions
-run here (`lakesync.adapters.bigquery.adapter`), each on the rows of a range of ids. Rows are assigned
-to tasks by ranges because BigQuery's tables are clustered by row id: each task reads a part of the
-table for its states, and all tasks together about one table.
+(`lakesync.adapters.bigquery.adapter`) run here, each on the rows of a range of ids. Rows are
+assigned to tasks by ranges because BigQuery's tables are clustered by row id: each task reads a
+part of the table for its states, and all tasks together about one table.
 """
 
 from __future__ import annotations

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.sql.dialect import Connection
 
-__all__ = ["MySql", "mysql_adapter"]
-
 
 # VECTOR, of MySQL 9: the driver does not know it, and would read its bytes as ASCII.
 TEXT_TYPES.add(242)

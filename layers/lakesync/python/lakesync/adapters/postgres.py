@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
     Rows = Sequence[Sequence[Any]]
 
-__all__ = ["Postgres", "postgres_adapter"]
-
 
 PORT: Final = 5432
 FORM: Final = "postgresql://user:password@host:5432/database"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import Field, model_validator
 
 from lakesync.connectors.port import Change, ConnectorType, SourceColumn, SourcePage, SourceTable
@@ -30,6 +29,8 @@ from lakesync.result import Err, Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Self
+
+    from botocore.exceptions import ClientError
 
     from lakesync.connectors.port import Connector, Outside, Storage
     from lakesync.result import Result
@@ -194,6 +195,8 @@ def _queries(number: int, metric: Metric, period_s: int) -> Iterator[dict[str, A
 
 
 def _tried(work: Callable[[], Any]) -> Result[Any, LakeSyncError]:
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - types are listed without it
+
     try:
         return Ok(work())
     except LakeSyncError as error:

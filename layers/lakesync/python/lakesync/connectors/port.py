@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.result import Result
 
     Asks = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-    """Passes a question on (`lakesync.connectors.remote_source`); None if no answer came in time."""
+    """Passes a question on (`connectors.remote_source`); None if no answer came in time."""
 
 FEED: Final = "(feed)"
 """The feed of a connector whose source has the changes of all tables in one sequence; first among
@@ -274,7 +274,7 @@ class Outside(NamedTuple):
     aws: Callable[[str], Any] | None = None
     """Gives the client of an AWS service; an action's client does not retry."""
     databases: tuple[str, ...] = ()
-    """Which databases' hosts may be reached that are not public; see `lakesync.adapters.network`."""
+    """Which databases' hosts may be reached that are not public; see `adapters.network`."""
     metrics: tuple[str, ...] = ()
     """Of which namespaces of CloudWatch metrics may be read; ``*`` for all."""
     asks: Asks | None = None

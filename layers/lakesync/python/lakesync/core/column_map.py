@@ -230,10 +230,10 @@ class MapReader:
         named = [*rename, *drop, *hashes]
         if len(named) + len(constant) > MAPPED_COLUMNS_MAX:
             self._fault(at, f"names over {MAPPED_COLUMNS_MAX} columns")
-        for field, columns in (("rename", rename), ("hash", hashes)):
+        for part, columns in (("rename", rename), ("hash", hashes)):
             for column in columns:
                 if column in drop:
-                    self._fault(f"{at}.{field}", f"{column} is dropped as well")
+                    self._fault(f"{at}.{part}", f"{column} is dropped as well")
         self._check_targets(at, rename, constant)
         if schema is not None:
             self._check_schema(at, schema, named, drop, hashes)

@@ -347,9 +347,9 @@ def wanted_layout(batches: Iterable[Batch], columns: Sequence[LakeColumn]) -> Ta
         return None
     by_written = {folded(column.written): column for column in columns}
     fields = []
-    for field in newest.partition_fields:
-        column = by_written[folded(field.column)]
-        fields.append(LayoutField(column.name, field.transform_of(column.type), field.width))
+    for by in newest.partition_fields:
+        column = by_written[folded(by.column)]
+        fields.append(LayoutField(column.name, by.transform_of(column.type), by.width))
     return TableLayout(tuple(fields), tuple(by_written[folded(one)].name for one in newest.sort))
 
 

@@ -133,7 +133,8 @@ TABLES: Final = (
         name TEXT NOT NULL UNIQUE COLLATE NOCASE,
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
     # A column without sql_name had no room in the app's table; it is kept in the row state.
-    # forms: which of the values that look alike it has held; see `lakesync.client.storage.cell_values`.
+    # forms: which of the values that look alike it has held; see
+    # `lakesync.client.storage.cell_values`.
     # Null where its cells are those of an earlier layout.
     # declared: the type that the app declared, if any.
     """CREATE TABLE _lakesync_columns (

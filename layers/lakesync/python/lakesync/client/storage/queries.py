@@ -144,7 +144,7 @@ class CommittedKinds:
         return self._stored.compared(read, parameters)
 
     def reads_of(self, sql: str, parameters: object) -> frozenset[ColumnKey]:
-        """Return the columns that a query reads; see `lakesync.client.storage.app_table.reads_of`."""
+        """Return the columns that a query reads, as `app_table.reads_of` does."""
         self._look_again()
         read = self._reads.get(sql)
         if read is None:
