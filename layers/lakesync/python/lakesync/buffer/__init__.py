@@ -1,5 +1,5 @@
 """The durable buffer: heads, commit log, row states, configuration.
 
-`dynamo` implements it in one DynamoDB table, `memory` in this process; both pass
+`dynamo` implements it in one DynamoDB table, `memory_buffer` in this process; both pass
 ``tests/contracts``.
 """

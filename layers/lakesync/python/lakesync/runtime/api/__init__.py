@@ -2,5 +2,5 @@
 
 Routes are built around the service that they call, so that a module can be imported, and the whole
 API documented, without a service. Bodies are passed to `lakesync.wire` as raw bytes: their contents
-are documented here (`schemas`) and enforced there.
+are documented here (`schemas`, which only `document` loads) and enforced there.
 """
