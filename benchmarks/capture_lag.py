@@ -38,11 +38,13 @@ MEASURES: Final = (
     "stepfunctions",
     "tools/local_stack/emulator",
     "layers/lakesync/python/lakesync/client/loop.py",
-    "layers/lakesync/python/lakesync/client/transport",
+    "layers/lakesync/python/lakesync/client/http_transport.py",
+    "layers/lakesync/python/lakesync/client/websocket_listener.py",
     "layers/lakesync/python/lakesync/connectors",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
     "layers/lakesync/python/lakesync/gateway/push.py",
-    "layers/lakesync/python/lakesync/runtime/realtime",
+    "layers/lakesync/python/lakesync/runtime/websocket_frames.py",
+    "layers/lakesync/python/lakesync/runtime/websockets.py",
 )
 COMMITS: Final = sized(40, 2)
 WARM_UP: Final = sized(5, 1)

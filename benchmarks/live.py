@@ -35,12 +35,14 @@ MEASURES: Final = (
     "tools/local_stack/emulator",
     "layers/lakesync/python/lakesync/buffer/connections.py",
     "layers/lakesync/python/lakesync/client/loop.py",
-    "layers/lakesync/python/lakesync/client/transport",
+    "layers/lakesync/python/lakesync/client/http_transport.py",
+    "layers/lakesync/python/lakesync/client/websocket_listener.py",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
     "layers/lakesync/python/lakesync/gateway/frame_delivery.py",
     "layers/lakesync/python/lakesync/gateway/push.py",
     "layers/lakesync/python/lakesync/log",
-    "layers/lakesync/python/lakesync/runtime/realtime",
+    "layers/lakesync/python/lakesync/runtime/websocket_frames.py",
+    "layers/lakesync/python/lakesync/runtime/websockets.py",
     "layers/lakesync/python/lakesync/wire",
 )
 EDITS: Final = sized(100, 3)

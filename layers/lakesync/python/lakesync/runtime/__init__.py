@@ -1,6 +1,6 @@
 """The composition root: makes Lambda functions of the engine.
 
 `settings` reads the environment, `wiring` builds the objects of one cold start, `http` and `api`
-turn requests into calls, `authoriser` and `auth` identify the caller, `observe` logs and counts. Only
-this package depends on AWS, HTTP and the environment; the packages below do not.
+turn requests into calls, `authoriser` and `auth` identify the caller, `observe` logs and counts.
+Only this package depends on AWS, HTTP and the environment; the packages below do not.
 """

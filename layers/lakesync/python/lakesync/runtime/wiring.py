@@ -2,7 +2,7 @@
 
 Modules that a function does not use are not even imported, which would lengthen its cold start.
 Tests replace `buffer` with another buffer, and run the same functions. What only some functions
-need is built by `wiring_connectors` and `wiring_realtime`, and beside the handlers that use it.
+need is built by `wiring_connectors` and `websockets`, and beside the handlers that use it.
 """
 
 from __future__ import annotations

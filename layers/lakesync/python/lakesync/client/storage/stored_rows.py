@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from lakesync.client.storage.app_table import suspended
 from lakesync.client.storage.cell_values import BIT, FORMS, cell
@@ -45,12 +45,18 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_catalogue import Catalogue
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.cell_values import Cell
-    from lakesync.client.storage.edit_template import EditTemplate
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.values import CanonicalJson
 
-    Waiting: TypeAlias = tuple[int, str, EditTemplate, Stamp, Sequence[CanonicalJson]]
+    class InsertTemplate(Protocol):
+        """The common part of inserts of the same columns of a table."""
+
+        def state(self, hlc: Stamp, values: Sequence[CanonicalJson]) -> bytes:
+            """Return the stored state of a row of which only one such insert is known."""
+            ...
+
+    Waiting: TypeAlias = tuple[int, str, InsertTemplate, Stamp, Sequence[CanonicalJson]]
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -330,7 +336,7 @@ class Unfolded:
         self,
         table_id: int,
         row_id: str,
-        template: EditTemplate,
+        template: InsertTemplate,
         hlc: Stamp,
         values: Sequence[CanonicalJson],
     ) -> None:
