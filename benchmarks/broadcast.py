@@ -28,7 +28,7 @@ from lakesync.gateway.frame_delivery import SENT_PER_S_MAX, Delivery
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.ports import Connection
-from lakesync.runtime.websocket_notify import ApiSockets
+from lakesync.runtime.websocket_frames import ApiSockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

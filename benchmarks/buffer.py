@@ -28,7 +28,7 @@ from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/connectors",
     "layers/lakesync/python/lakesync/core/delta.py",
-    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/core/delta.py",
 )
 _TRANSACTIONS: Final = sized(200, 3)
 _ROWS: Final = 100

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/connectors",
     "layers/lakesync/python/lakesync/core/delta.py",
-    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/gateway/push.py",
     "layers/lakesync/python/lakesync/log",
 )

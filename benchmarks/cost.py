@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.entries import at_most
+from lakesync.cli.cost import described
 from lakesync.cli.cost.bill import bill, shipped
-from lakesync.cli.cost.model import described
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/cli/cost",
-    "layers/lakesync/python/lakesync/client/backoff.py",
+    "layers/lakesync/python/lakesync/client/device_time.py",
     "layers/lakesync/python/lakesync/client/loop.py",
-    "layers/lakesync/python/lakesync/client/transport/listener.py",
+    "layers/lakesync/python/lakesync/client/websocket_listener.py",
 )
 REGION: Final = "us-east-1"
 IDLE_TARGET: Final = 5

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.entries import Entry
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.core.delta import Delta
 
 MEASURES: Final = (
@@ -32,8 +32,8 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/adapters/sql",
     "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/core/merge.py",
-    "layers/lakesync/python/lakesync/core/values.py",
-    "layers/lakesync/python/lakesync/wire/row_state.py",
+    "layers/lakesync/python/lakesync/core/delta.py",
+    "layers/lakesync/python/lakesync/wire/records.py",
 )
 BATCH_DELTAS: Final = sized(20_000, 200)
 BATCHES: Final = sized(5, 2)

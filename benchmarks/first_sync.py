@@ -35,7 +35,7 @@ from lakesync.errors import NotFound
 from lakesync.gateway.access import Access
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.ports import ROW_PARTS, FlushState, Head, RowSlice, StoredRow
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -245,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
 def sync(folder: Path, port: int) -> None:
     """Sync a new file until nothing is new."""
     from lakesync.client import Client  # noqa: PLC0415 - the server needs none of it
-    from lakesync.client.transport.http import HttpTransport  # noqa: PLC0415
+    from lakesync.client.http_transport import HttpTransport  # noqa: PLC0415
 
     url = f"http://127.0.0.1:{port}"
     with (

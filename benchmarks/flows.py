@@ -32,7 +32,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/connectors",
     "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/core/merge.py",
-    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/flows",
 )
 ROWS: Final = sized(40_000, 400)

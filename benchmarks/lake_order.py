@@ -30,7 +30,7 @@ MEASURES: Final = (
     "glue_jobs/lakesync_spark/common",
     "glue_jobs/lakesync_spark/iceberg",
     "layers/lakesync/python/lakesync/cli/lake.py",
-    "layers/lakesync/python/lakesync/cli/sql_query.py",
+    "layers/lakesync/python/lakesync/cli/lake_queries.py",
     "layers/lakesync/python/lakesync/materialise",
     "layers/lakesync/python/lakesync/maintenance/flush.py",
 )
@@ -189,7 +189,7 @@ def _queried(spark: SparkSession, folder: Path) -> dict[str, float]:
     from pyiceberg.table import StaticTable  # noqa: PLC0415
 
     from lakesync.cli.lake import Lake  # noqa: PLC0415
-    from lakesync.cli.sql_query import run as ask  # noqa: PLC0415
+    from lakesync.cli.lake_queries import run as ask  # noqa: PLC0415
 
     name = lake_name(_PARTITIONED)
     database = folder / "warehouse" / f"ls_{GATEWAY}" / _PARTITIONED

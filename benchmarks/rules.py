@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.entries import at_most, cpu_us, sized
 from benchmarks.flights import WALL_MS, Chance
 from benchmarks.gateway import GATEWAY, PAGE_DELTAS, StandsStill, pull_us, with_a_page
+from lakesync.core.delta import canonical
 from lakesync.core.messages import Pull
 from lakesync.core.rules_json import rules_from_json
 from lakesync.core.schema import Column, TableSchema
-from lakesync.core.values import canonical
 from lakesync.core.visibility import Viewer
 from lakesync.gateway.admin import AdminService
 from lakesync.wire import jsonish, proto
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/core",
     "layers/lakesync/python/lakesync/gateway/pull.py",
-    "layers/lakesync/python/lakesync/gateway/rule_filter.py",
+    "layers/lakesync/python/lakesync/gateway/filtered_reads.py",
     "layers/lakesync/python/lakesync/log",
     "layers/lakesync/python/lakesync/wire",
 )

@@ -66,7 +66,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/adapters/lake",
     "layers/lakesync/python/lakesync/core/deliveries.py",
     "layers/lakesync/python/lakesync/core/merge.py",
-    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/maintenance/flush.py",
     "layers/lakesync/python/lakesync/materialise",
     "layers/lakesync/python/lakesync/runtime/materialise.py",

@@ -22,7 +22,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/client",
     "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/core/merge.py",
-    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/core/delta.py",
 )
 ROWS: Final = sized(100_000, 4_000)
 LISTS: Final = 2_000

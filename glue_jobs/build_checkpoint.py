@@ -2,7 +2,7 @@
 
 Arguments: ``--lake_bucket``, ``--database_prefix``, ``--catalog``, ``--lake_catalogue``,
 ``--stack`` as those of the other job, ``--chunk_bytes``, and ``--flushed``, how far the gateway was
-flushed (`lakesync.checkpoint.replay_from`). The last line is a JSON summary. Law L13:
+flushed (`lakesync.checkpoint`). The last line is a JSON summary. Law L13:
 ``docs/spec/lake.md``.
 """
 

@@ -28,7 +28,7 @@ from lakesync_spark.common.arguments import parse_bigquery_arguments
 from lakesync_spark.common.session import start_session
 
 if TYPE_CHECKING:
-    from lakesync.adapters.bigquery.jobs import Jobs
+    from lakesync.adapters.bigquery_jobs import Jobs
     from lakesync.delivery.table_context import Desk
 
 TAKING_S_MAX: Final = 3_600

@@ -46,7 +46,7 @@ SOURCES = (
     (LIBRARY, "lakesync/adapters/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/__init__.py"),
     *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("parquet", "s3")),
-    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in ("database", "typed_values")),
+    (LIBRARY, "lakesync/adapters/database.py"),
     (ROOT / "glue_jobs", "lakesync_spark/**/*.py"),
     *((ROOT / "glue_jobs", f"{job}.py") for job in JOBS),
 )

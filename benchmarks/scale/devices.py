@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from benchmarks.scale.measures import Answers
     from benchmarks.scale.world import World
+    from lakesync.compat.follower_deltas import FollowingPushes
     from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
-    from lakesync.compat.follower_pushes import FollowingPushes
     from lakesync.core.clock import Stamp
 
 TABLE: Final = "todos"

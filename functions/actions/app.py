@@ -1,7 +1,7 @@
 """Clients have actions done outside: ``POST /sync/{gateway}/action``, and ask which there are."""
 
 from lakesync.runtime import wiring, wiring_connectors
-from lakesync.runtime.api.actions import action_routes
+from lakesync.runtime.api.submissions import action_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings import ActionSettings
 

@@ -2,15 +2,15 @@
 
 from functools import cache
 
-from lakesync.runtime import deliver, wiring, wiring_connectors, wiring_realtime
+from lakesync.runtime import deliver, websockets, wiring, wiring_connectors
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.http import create_app, lambda_handler
-from lakesync.runtime.wiring_realtime import AdminFunctionSettings
+from lakesync.runtime.websockets import AdminFunctionSettings
 
 settings = wiring.load(AdminFunctionSettings)
 connectors = cache(lambda: wiring_connectors.connector_admin(settings))
 actions = cache(lambda: wiring_connectors.action_admin(settings))
-clients = cache(lambda: wiring_realtime.clients_admin(settings))
+clients = cache(lambda: websockets.clients_admin(settings))
 destinations = deliver.destination_admin(settings)
 audit = wiring.audit(settings)
 delete_now = wiring_connectors.and_connectors(connectors, wiring.delete_now(settings))

@@ -1,7 +1,7 @@
 """Clients upload and download attachments: ``POST /sync/{gateway}/attachments``."""
 
 from lakesync.runtime import wiring
-from lakesync.runtime.api.push import attachment_routes
+from lakesync.runtime.api.submissions import attachment_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings import AttachmentSettings
 

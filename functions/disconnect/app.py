@@ -1,8 +1,7 @@
 """WebSockets are closed: ``$disconnect``."""
 
-from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime import websockets, wiring
 from lakesync.runtime.observe import sized
-from lakesync.runtime.websocket_handshake import disconnect_handler
-from lakesync.runtime.wiring_realtime import ConnectionsSettings
+from lakesync.runtime.websockets import ConnectionsSettings, disconnect_handler
 
-handler = sized(disconnect_handler(wiring_realtime.connections(wiring.load(ConnectionsSettings))))
+handler = sized(disconnect_handler(websockets.connections(wiring.load(ConnectionsSettings))))

@@ -1,8 +1,8 @@
 """Clients push and pull over WebSockets: ``$default``."""
 
-from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime import websockets, wiring
 from lakesync.runtime.observe import sized
 from lakesync.runtime.websocket_frames import frames_handler
-from lakesync.runtime.wiring_realtime import FramesSettings
+from lakesync.runtime.websockets import FramesSettings
 
-handler = sized(frames_handler(wiring_realtime.frame_service(wiring.load(FramesSettings))))
+handler = sized(frames_handler(websockets.frame_service(wiring.load(FramesSettings))))

@@ -1,7 +1,7 @@
 """Connected clients are notified of what was committed: the buffer's stream, and a sweep."""
 
-from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime import websockets, wiring
 from lakesync.runtime.observe import sized
-from lakesync.runtime.wiring_realtime import NotifySettings
+from lakesync.runtime.websockets import NotifySettings
 
-handler = sized(wiring_realtime.notifier(wiring.load(NotifySettings)))
+handler = sized(websockets.notifier(wiring.load(NotifySettings)))

@@ -1,6 +1,6 @@
 """Clients fetch what is new, checkpoints and tickets: ``/sync/{gateway}/pull`` and its sisters."""
 
-from lakesync.runtime import wiring, wiring_realtime
+from lakesync.runtime import websockets, wiring
 from lakesync.runtime.api.pull import (
     SOURCE_S,
     checkpoint_routes,
@@ -10,11 +10,11 @@ from lakesync.runtime.api.pull import (
 )
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.observe import sized
-from lakesync.runtime.wiring_realtime import PullFunctionSettings
+from lakesync.runtime.websockets import PullFunctionSettings
 
 settings = wiring.load(PullFunctionSettings)
 pulls, checkpoints = wiring.pull_services(settings)
-tickets = ticket_routes(wiring_realtime.socket_tickets(settings))
+tickets = ticket_routes(websockets.socket_tickets(settings))
 routes = pull_routes(pulls), checkpoint_routes(checkpoints), tickets
 app = create_app(*routes, access=wiring.access(settings))
 invoke = wiring.invoker(settings, settings.source_function, SOURCE_S)

@@ -1,7 +1,7 @@
 """Clients hand deltas over: ``POST /sync/{gateway}/push``."""
 
 from lakesync.runtime import wiring
-from lakesync.runtime.api.push import push_routes
+from lakesync.runtime.api.submissions import push_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.observe import sized
 from lakesync.runtime.settings import PushSettings

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.actions import Done, Run
-from lakesync.actions.engine import check_params
-from lakesync.actions.handlers.jira_actions import LOOKS_MAX, JiraActions, JiraActionSettings
-from lakesync.actions.port import NOT_DONE, UNKNOWN
+from lakesync.actions.engine import NOT_DONE, UNKNOWN, check_params
+from lakesync.actions.jira_actions import LOOKS_MAX, JiraActions, JiraActionSettings
 from lakesync.actions.registrations import registration_from
 from lakesync.connectors import Outside
 from lakesync.core.clock import stamp

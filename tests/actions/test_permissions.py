@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.actions import service
 from lakesync.actions.registrations import Asker, registration_from
-from lakesync.adapters import entry_points
+from lakesync.adapters import database_types
 from lakesync.core.messages import Action, ActionOutcome, ActionPush
 from lakesync.errors import ValidationFailed
 from tests.support.acting import ADMINISTRATOR, Acting, use_memory_outside
@@ -196,7 +196,7 @@ def test_actions_of_a_broken_package_are_unavailable_and_others_run(
 ) -> None:
     world.allow({})
     world.allow({}, name="broken")
-    stored, known = world.acting.handlers, vars(entry_points)["entry_points"]
+    stored, known = world.acting.handlers, vars(database_types)["entry_points"]
     [broken] = [each for each in stored.handlers(G) if each.name == "broken"]
     definition = broken.definition.replace(b'"memory"', b'"tool"')
     assert stored.add(G, "broken", definition, replace=True)
@@ -205,7 +205,7 @@ def test_actions_of_a_broken_package_are_unavailable_and_others_run(
     def there(*, group: str, name: str) -> Any:
         return [tool] if name == "tool" else known(group=group, name=name)
 
-    monkeypatch.setattr(entry_points, "entry_points", there)
+    monkeypatch.setattr(database_types, "entry_points", there)
 
     assert [*world.acting.service.discover(G, ADMINISTRATOR)] == ["out"]
     waits = world.ask(handler="broken")

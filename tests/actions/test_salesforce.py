@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.actions import Done, Run
-from lakesync.actions.engine import check_params
-from lakesync.actions.handlers.salesforce_actions import SalesforceActions, SalesforceActionSettings
-from lakesync.actions.port import NOT_DONE, UNKNOWN
+from lakesync.actions.engine import NOT_DONE, UNKNOWN, check_params
 from lakesync.actions.registrations import registration_from
+from lakesync.actions.salesforce_actions import SalesforceActions, SalesforceActionSettings
 from lakesync.core.clock import stamp
 from lakesync.core.messages import Action, ActionPush
 from lakesync.errors import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.actions import Done, Outside, Run
-from lakesync.actions.handlers.sql import MYSQL, POSTGRES, SqlStatements
-from lakesync.actions.port import NOT_DONE
+from lakesync.actions.engine import NOT_DONE
+from lakesync.actions.sql_handlers import MYSQL, POSTGRES, SqlStatements
 from lakesync.connectors.registry import configured, secret_names
 from lakesync.errors import ActionFailed, OutcomeUnknown, ValidationFailed
 from lakesync.result import Err, Ok

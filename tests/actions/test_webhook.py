@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.actions import Done, Run
-from lakesync.actions.handlers import webhook
-from lakesync.actions.handlers.webhook import ANSWER_BYTES_MAX, Webhook, WebhookSettings
-from lakesync.actions.port import NOT_DONE, UNKNOWN
+from lakesync.actions import Done, Run, message_handlers
+from lakesync.actions.engine import NOT_DONE, UNKNOWN
+from lakesync.actions.message_handlers import ANSWER_BYTES_MAX, Webhook, WebhookSettings
 from lakesync.actions.registrations import registration_from
 from lakesync.connectors.http import is_listed, target_of
-from lakesync.connectors.port import Outside
-from lakesync.connectors.signatures import signed
+from lakesync.connectors.port import Outside, signature_of
 from lakesync.errors import (
     ActionFailed,
     AdapterQuotaExceeded,
@@ -108,7 +106,7 @@ def receiver() -> Iterator[Receiver]:
 def test_signature_matches_the_standard_webhooks_example() -> None:
     body = b'{"test": 2432232314}'
 
-    assert signed(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body) == (
+    assert signature_of(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body) == (
         "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     )
 
@@ -122,7 +120,7 @@ def test_receiver_gets_the_action_signed_with_its_time_and_run_id(receiver: Rece
     message = json.loads(body)
     assert path == "/hook"
     assert headers["webhook-id"] == message["id"] == RUN.run_id
-    assert headers["webhook-signature"] == signed(
+    assert headers["webhook-signature"] == signature_of(
         SECRET, RUN.run_id, int(headers["webhook-timestamp"]), body
     )
     assert headers["host"] == receiver.origin.removeprefix("http://")
@@ -267,4 +265,4 @@ def test_invalid_webhook_settings_are_refused_at_registration(
 
     assert "hush" not in refused.value.message
     assert acting.admin.all("g") == []
-    assert webhook.WEBHOOK.name == "webhook"
+    assert message_handlers.WEBHOOK.name == "webhook"

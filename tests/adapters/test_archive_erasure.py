@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.compositions import Lifecycle
-from lakesync.adapters.copying import archive_table
+from lakesync.adapters.copying import Lifecycle, archive_table
 from lakesync.adapters.database import ORDINAL_END, PlacedDelta, Position, TableBatch
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.compositions import Lifecycle
 from lakesync.adapters.connect import history_archive
-from lakesync.adapters.copying import archive_table
+from lakesync.adapters.copying import Lifecycle, archive_table
 from lakesync.adapters.database import PlacedDelta, Position, RowImages, TableBatch
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
@@ -19,7 +18,7 @@ from lakesync.adapters.postgres import PostgresObjects
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import Conflict, CursorExpired, ValidationFailed
 from lakesync.result import Err
-from lakesync.testing.batches import batch, history, numbered
+from lakesync.testing.database_contract import batch, history, numbered
 from tests.support.archives import Dying, archive_on
 from tests.support.destinations import postgres_dialect
 from tests.support.lake import Killed, Life

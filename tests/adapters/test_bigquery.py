@@ -19,8 +19,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery as google
 
 from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
-from lakesync.adapters.bigquery.faults import translated
-from lakesync.adapters.bigquery.statements import (
+from lakesync.adapters.bigquery_statements import (
     Move,
     batch_taken,
     column_name,
@@ -30,6 +29,7 @@ from lakesync.adapters.bigquery.statements import (
     history_forgotten,
     ledger_tables,
     quoted,
+    translated,
 )
 from lakesync.adapters.sql.table_definition import Definition
 from lakesync.core.delta import Op, make_delta
@@ -46,7 +46,7 @@ from lakesync.errors import (
     SchemaMismatch,
 )
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, schema
+from lakesync.testing.database_contract import batch, merged, schema
 from tests.support.bigquery import DATASET, EmulatedJobs, bigquery_destination, check_statement
 from tests.support.destinations import (
     new_gateway,
@@ -143,8 +143,8 @@ def test_lost_transaction_is_reported_as_outcome_unknown(bigquery: BigQueryServe
 def test_a_large_batch_is_several_transactions(
     bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.adapters.bigquery.adapter.DELTAS_MAX", 4)
-    monkeypatch.setattr("lakesync.adapters.bigquery.ledger.ROW_IDS_BYTES_MAX", 3)
+    monkeypatch.setattr("lakesync.adapters.bigquery.DELTAS_MAX", 4)
+    monkeypatch.setattr("lakesync.adapters.bigquery_ledger.ROW_IDS_BYTES_MAX", 3)
     table, destination = new_table(), bigquery_destination(bigquery)
     adapter, deltas = destination.adapter(), inserts(table, 9)
     assert adapter.insert_deltas(batch(table, deltas)).unwrap().deltas == 9

@@ -11,7 +11,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import RefreshError
 
-from lakesync.adapters.bigquery.jobs import google_client, google_credentials
+from lakesync.adapters.bigquery_jobs import google_client, google_credentials
 from lakesync.adapters.connect import database_adapter, read_connection
 from lakesync.errors import AdapterRefused, ValidationFailed
 

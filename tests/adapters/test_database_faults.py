@@ -24,7 +24,7 @@ from lakesync.errors import (
     Conflict,
 )
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, schema
+from lakesync.testing.database_contract import batch, merged, schema
 from tests.support.builders import delete, insert, update
 from tests.support.destinations import (
     new_table,

@@ -24,7 +24,7 @@ from lakesync.adapters.mysql import MySql
 from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import Dialect
+from lakesync.adapters.sql.standard import Dialect
 from lakesync.core.config import GatewayConfig
 from lakesync.core.destinations import KINDS, read_destination
 from lakesync.core.flows import read_flow

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.actions.handlers.sql import PostgresActionSettings
+from lakesync.actions.sql_handlers import PostgresActionSettings
 from lakesync.adapters.mysql import MySql
 from lakesync.adapters.network import ANYWHERE, addresses_of, check_listed, first_answer
 from lakesync.adapters.postgres import Postgres

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pymysql.connections import Connection
 
 from lakesync.adapters.mysql import STATEMENT_BYTES_MAX, inserts
-from lakesync.adapters.sql.dialect import lists
+from lakesync.adapters.sql.standard import lists
 from tests.support.destinations import SqlDestination, mariadb_dialect
 
 if TYPE_CHECKING:

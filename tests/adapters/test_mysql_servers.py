@@ -11,7 +11,7 @@ import pytest
 from lakesync.adapters.mysql import translated
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import AdapterFailed, AdapterRefused, AdapterUnreachable
-from lakesync.testing.batches import batch, schema
+from lakesync.testing.database_contract import batch, schema
 from tests.support.destinations import SqlDestination, mariadb_dialect, new_table
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, schema
+from lakesync.testing.database_contract import batch, merged, schema
 from tests.support.destinations import (
     changed_rows,
     new_table,

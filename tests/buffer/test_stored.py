@@ -15,8 +15,7 @@ from lakesync.buffer.requests import transact
 from lakesync.buffer.table_calls import entries_of, head_of
 from lakesync.compat import follower_progress
 from lakesync.compat.follower_progress import Follower, Position, Resend
-from lakesync.core.append import AppendMark
-from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
+from lakesync.core.config import READS, GatewayConfig, config_from_json, config_to_json
 from lakesync.core.layout import (
     ONE_LANE,
     SHARDS_MAX,
@@ -25,9 +24,9 @@ from lakesync.core.layout import (
     Layout,
     lanes_from_text,
 )
+from lakesync.core.merge import AppendMark
 from lakesync.core.rules import Bucket, Claim, Filter, Omission, SyncRules
 from lakesync.core.schema import Column, TableSchema, check_delta
-from lakesync.core.stored_formats import READS
 from lakesync.core.visibility import Viewer
 from lakesync.errors import UpgradeRequired
 from lakesync.ports import Commit, Head, LaneCommit, LogEntry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 
-from lakesync.core.gateway_secret import gateway_secret
+from lakesync.core.gateway_identity import gateway_secret
 from tests.cli.test_declaring import gateway, run
 from tests.support.local_gateway import GATEWAY, SECRET
 

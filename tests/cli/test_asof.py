@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.past import AtNumber, AtTime, Moment, as_of, chosen, pinned
 
 TODOS = [Moment(71, 1_000, 10), Moment(72, 2_000, 20), Moment(73, 3_000, 30)]

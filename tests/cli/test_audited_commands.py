@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.cli.session import listed
-from lakesync.gateway.audit import stated
+from lakesync.gateway.admin_changes import stated
 from tests.support.command_lines import commands
 from tests.support.repository import ROOT, modules
 
@@ -72,7 +72,7 @@ WRITES = {
     "cli/commands/backlog.py": {"replay"},
     "cli/commands/erase.py": {"gateways erase"},
     "cli/commands/gateways.py": {"checkpoint build", "quota set"},
-    "cli/doctor/storage.py": {"restored"},
+    "cli/doctor/protection.py": {"restored"},
     "cli/erasure.py": {"gateways erase"},
     "cli/lake_tables.py": {"lake maintain", "lake repair", "replay"},
     "cli/removal.py": {"gateways delete", "stack delete"},

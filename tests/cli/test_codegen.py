@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from lakesync.cli.commands.tables import module_text
-from lakesync.client.storage.declared_columns import column_types
+from lakesync.client.storage.device_tables import column_types
 from lakesync.testing.memory_gateway import MemoryGateway
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from lakesync.cli.app import app
 from lakesync.cli.input_output import Output
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
-from lakesync.testing.batches import batch
+from lakesync.testing.database_contract import batch
 from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway
 
 pytestmark = pytest.mark.usefixtures("stack_file")

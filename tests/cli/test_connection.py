@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.cli.commands.backlog import sockets_of
 from lakesync.cli.connection import Connection, Given, resolve
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 
 if TYPE_CHECKING:
     from pathlib import Path

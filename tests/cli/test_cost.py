@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from lakesync.cli import cost
 from lakesync.cli.app import app
+from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_H, Description, counts, described
 from lakesync.cli.cost import bill as prices
-from lakesync.cli.cost import counts, model
 from lakesync.cli.cost.bill import bill
-from lakesync.cli.cost.model import AMOUNTS, CHOICES, MONTH_H, Description, described
-from lakesync.cli.faults import USAGE
+from lakesync.cli.input_output import USAGE
 from tests.support.price_table import COMMAND, README, price_table
 from tests.support.some import some
 
@@ -261,7 +261,7 @@ def test_every_use_of_an_event_has_a_price() -> None:
     })  # fmt: skip
     priced = prices.shipped().of(REGION)
 
-    for event in some(model.events(everything, 472, 6_840)):
+    for event in some(cost.events(everything, 472, 6_840)):
         assert event.each.uses.keys() <= priced.keys(), event.what
         assert event.each.source, event.what
 
@@ -295,14 +295,14 @@ def test_the_cost_rises_with_each_input(more: dict[str, Any], less: dict[str, An
 
 
 def test_busy_connections_have_fewer_silences_than_idle_ones() -> None:
-    assert model.silences(0, 441) == 1 / 441
-    assert model.silences(1 / 10, 441) < 1e-9
+    assert cost.silences(0, 441) == 1 / 441
+    assert cost.silences(1 / 10, 441) < 1e-9
     # One that hears something every ten minutes is silent for 441 s in half of the gaps.
-    assert model.silences(1 / 600, 441) == pytest.approx(1 / 650, rel=0.05)
+    assert cost.silences(1 / 600, 441) == pytest.approx(1 / 650, rel=0.05)
 
 
 def test_one_idle_connection_causes_minutes_keep_alives_and_checks_and_no_pushes() -> None:
-    events = model.events(described({"devices": 1, "edits_per_hour": 0}), 472, 6_840)
+    events = cost.events(described({"devices": 1, "edits_per_hour": 0}), 472, 6_840)
     times = {event.what: event.times for event in events}
 
     assert times["minutes of connections"] == MONTH_H * 60

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from benchmarks.hour import RECORD
-from lakesync.cli.cost import counts, model
-from lakesync.cli.cost.model import described
+from lakesync.cli import cost
+from lakesync.cli.cost import counts, described
 
 HOUR: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
 COUNTED: dict[str, float] = HOUR["counts"]
@@ -28,7 +28,7 @@ def counted(*names: str) -> float:
     return sum(COUNTED.get(name, 0) for name in names)
 
 
-def modelled() -> dict[str, model.Event]:
+def modelled() -> dict[str, cost.Event]:
     """Return the model's events for the same traffic, of an hour."""
     busy = described({
         "devices": HOUR["devices"], "tenants": HOUR["gateways"], "hours_per_day": 24,
@@ -36,7 +36,7 @@ def modelled() -> dict[str, model.Event]:
     })  # fmt: skip
     return {
         event.what: event._replace(times=event.times / BUSY_MONTH_H)
-        for event in model.events(busy, 472, 6_840)
+        for event in cost.events(busy, 472, 6_840)
     }
 
 

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from lakesync.cli.connection import Aws
-from lakesync.cli.cost.bill import shipped
-from lakesync.cli.cost.usage import CONNECTION_MINUTES
-from lakesync.cli.faults import USAGE
-from lakesync.client.transport.listener import RENEWED_S
+from lakesync.cli.cost.bill import CONNECTION_MINUTES, shipped
+from lakesync.cli.input_output import USAGE
+from lakesync.client.websocket_listener import RENEWED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from google.auth.credentials import AnonymousCredentials
 
 from lakesync.adapters.connect import database_adapter
 from lakesync.core.delta import Op, make_delta
-from lakesync.testing.batches import batch, schema
+from lakesync.testing.database_contract import batch, schema
 from tests.cli.test_declaring import run
 from tests.support.bigquery import DATASET
 from tests.support.destinations import mariadb_url, new_table

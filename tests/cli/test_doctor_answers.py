@@ -12,7 +12,7 @@ from botocore.stub import ANY
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.doctor import checks
+from lakesync.cli.doctor import EXIT_WELL, Deployed, Verdict, checks, exit_code, well
 from lakesync.cli.doctor.deployment import (
     RATES,
     RESERVED,
@@ -20,8 +20,8 @@ from lakesync.cli.doctor.deployment import (
     check_quotas,
     check_service_quotas,
 )
-from lakesync.cli.doctor.diagnosis import EXIT_WELL, Deployed, Verdict, exit_code, well
-from lakesync.cli.doctor.permissions import (
+from lakesync.cli.doctor.progress import check_schedules
+from lakesync.cli.doctor.protection import (
     Denied,
     Names,
     Unresolved,
@@ -30,7 +30,6 @@ from lakesync.cli.doctor.permissions import (
     needs_of,
     permissions_state,
 )
-from lakesync.cli.doctor.progress import check_schedules
 from tests.infrastructure.stack import functions, statements, template
 from tests.support.stubbed_account import Account
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.cli.doctor.diagnosis import Diagnosis
+    from lakesync.cli.doctor import Diagnosis
 
 STACK_ID = "arn:aws:cloudformation:eu-west-1:123456789012:stack/prod/1a2b-3c"
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"

@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.doctor import before
-from lakesync.cli.doctor.before import Ahead
-from lakesync.cli.doctor.diagnosis import Verdict
+from lakesync.cli.doctor import Verdict, checks
+from lakesync.cli.doctor.checks import Ahead
 from tests.infrastructure.stack import template
 from tests.support.stubbed_account import Account
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.cli.doctor.diagnosis import Diagnosis
+    from lakesync.cli.doctor import Diagnosis
 
 ROLE = "arn:aws:sts::123456789012:assumed-role/deployer/me"
 
@@ -43,22 +42,22 @@ def only(diagnoses: list[Diagnosis]) -> tuple[Verdict, str, str]:
 
 def test_doctor_defaults_are_those_of_the_template() -> None:
     declared = template()["Parameters"]
-    assert {name: str(declared[name]["Default"]) for name in before.DEFAULTS} == before.DEFAULTS
+    assert {name: str(declared[name]["Default"]) for name in checks.DEFAULTS} == checks.DEFAULTS
 
 
 def test_a_missing_log_role_is_a_fault_only_with_socket_access_logs(
     account: Account,
 ) -> None:
-    assert only(before.check_log_role(ahead(account)))[0] is Verdict.WELL
+    assert only(checks.check_log_role(ahead(account)))[0] is Verdict.WELL
     made = ahead(account, SocketAccessLogs="with-role")
-    assert only(before.check_log_role(made))[0] is Verdict.WELL
+    assert only(checks.check_log_role(made))[0] is Verdict.WELL
     account.answers("apigateway", "get_account", {})
     logged = ahead(account, SocketAccessLogs="on")
-    verdict, what, do = only(before.check_log_role(logged))
+    verdict, what, do = only(checks.check_log_role(logged))
     assert (verdict, "would refuse the stack" in what) == (Verdict.WRONG, True)
     assert "with-role" in do
     account.answers("apigateway", "get_account", {"cloudwatchRoleArn": "arn:aws:iam::1:role/a"})
-    assert only(before.check_log_role(logged))[0] is Verdict.WELL
+    assert only(checks.check_log_role(logged))[0] is Verdict.WELL
 
 
 def limits(total: int, free: int) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def test_a_new_account_with_ten_concurrent_executions_is_told_what_to_ask_for(
     account: Account, total: int, given: dict[str, str], verdict: Verdict, advice: str
 ) -> None:
     account.answers("lambda", "get_account_settings", limits(total, total))
-    decided, _, do = only(before.check_quotas(ahead(account, **given)))
+    decided, _, do = only(checks.check_quotas_ahead(ahead(account, **given)))
     assert (decided, advice in do) == (verdict, True)
 
 
@@ -96,7 +95,7 @@ def test_a_new_account_with_ten_concurrent_executions_is_told_what_to_ask_for(
 def test_a_glue_version_is_judged_by_version_and_region(
     region: str, version: str, verdict: Verdict
 ) -> None:
-    assert only(before.glue_state(region, version, ["eu-west-1"]))[0] is verdict
+    assert only(checks.glue_state(region, version, ["eu-west-1"]))[0] is verdict
 
 
 BY_IAM = {
@@ -118,7 +117,7 @@ def test_lake_formation_permissions_require_the_template_parameter(
     account: Account, settings: dict[str, Any], chosen: str, verdict: Verdict
 ) -> None:
     account.answers("lakeformation", "get_data_lake_settings", {"DataLakeSettings": settings})
-    decided, _, do = only(before.check_lake_formation(ahead(account, LakePermissions=chosen)))
+    decided, _, do = only(checks.check_lake_formation(ahead(account, LakePermissions=chosen)))
     assert decided is verdict
     assert ("LakePermissions=lakeformation" in do) == (verdict is Verdict.WRONG)
 
@@ -145,7 +144,7 @@ def test_an_artefact_bucket_without_a_customer_key_needs_no_rights(
     account: Account, default: dict[str, str]
 ) -> None:
     encrypted(account, **default)
-    assert only(before.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
+    assert only(checks.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
 
 
 def described(account: Account, manager: str = "CUSTOMER") -> None:
@@ -156,7 +155,7 @@ def described(account: Account, manager: str = "CUSTOMER") -> None:
 def test_an_aws_managed_key_of_the_artefact_bucket_needs_no_rights(account: Account) -> None:
     encrypted(account, SSEAlgorithm="aws:kms", KMSMasterKeyID="alias/packages")
     described(account, "AWS")
-    assert only(before.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
+    assert only(checks.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
 
 
 def grant(principal: str, *actions: str, effect: str = "Allow", **condition: Any) -> dict[str, Any]:
@@ -207,7 +206,7 @@ def test_a_customer_key_is_a_fault_only_if_the_deployer_or_jobs_cannot_use_it(
     account.answers("sts", "get_caller_identity", caller)
     account._stubbed["iam"] = Simulated(frozenset(denied))
 
-    decided, what, do = only(before.check_artefacts(ahead(account, "packages")))
+    decided, what, do = only(checks.check_artefacts(ahead(account, "packages")))
 
     assert (decided, lacking in what) == (verdict, True), what
     assert ("kms:Decrypt" in do) == (verdict is not Verdict.WELL)
@@ -218,7 +217,7 @@ def test_an_artefact_bucket_still_to_be_created_by_sam_passes(account: Account) 
     account.stubs["cloudformation"].add_client_error(
         "describe_stacks", "ValidationError", "Stack with id x does not exist"
     )
-    assert only(before.check_artefacts(ahead(account)))[0] is Verdict.WELL
+    assert only(checks.check_artefacts(ahead(account)))[0] is Verdict.WELL
 
 
 class Simulated:
@@ -248,7 +247,7 @@ def test_permissions_that_the_deployer_lacks_are_named(
     caller = {"Arn": ROLE, "Account": "123456789012", "UserId": "u"}
     account.answers("sts", "get_caller_identity", caller)
     account._stubbed["iam"] = iam = Simulated(denied)
-    verdict, what, do = only(before.check_rights(ahead(account)))
+    verdict, what, do = only(checks.check_rights(ahead(account)))
     assert (verdict, "docs/deployer" in do) == (
         (Verdict.WRONG, True) if denied else (Verdict.WELL, False)
     )
@@ -266,7 +265,7 @@ def test_permissions_that_the_deployer_lacks_are_named(
     ],
 )
 def test_a_caller_arn_resolves_to_its_user_or_role(arn: str, principal: str | None) -> None:
-    assert before.principal_of(arn) == principal
+    assert checks.principal_of(arn) == principal
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def test_a_caller_arn_resolves_to_its_user_or_role(arn: str, principal: str | No
     ],
 )
 def test_the_sam_version_decides_the_verdict(text: str, verdict: Verdict) -> None:
-    assert only(before.sam_state(text))[0] is verdict
+    assert only(checks.sam_state(text))[0] is verdict
 
 
 def run(*words: str) -> Any:
@@ -293,7 +292,7 @@ def test_doctor_before_deployment_reports_each_check_without_a_stack(
     monkeypatch.setattr("lakesync.cli.session.Aws", lambda _connection: account)
     account.answers("apigateway", "get_account", {})
     wanted = {"log-role", "glue"}
-    skipped = [word for name in set(before.CHECKS) - wanted for word in ("--skip", name)]
+    skipped = [word for name in set(checks.CHECKS_AHEAD) - wanted for word in ("--skip", name)]
     answered = run("--parameter", "SocketAccessLogs=on", *skipped)
     assert answered.exit_code == 1
     assert "WRONG        log-role: " in answered.stdout

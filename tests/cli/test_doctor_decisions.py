@@ -10,18 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.cli.doctor import deployment, progress, storage
-from lakesync.cli.doctor import deployment as stacks
-from lakesync.cli.doctor.diagnosis import (
+from lakesync.cli.doctor import (
     Diagnosis,
     Verdict,
+    deployment,
     duration,
     exit_code,
+    progress,
+    protection,
     unchecked,
     well,
     wrong,
 )
-from lakesync.cli.doctor.storage import PROTECTION, RECOVERY, STREAM
+from lakesync.cli.doctor import deployment as stacks
+from lakesync.cli.doctor.protection import PROTECTION, RECOVERY, STREAM
 from tests.infrastructure.stack import template
 
 if TYPE_CHECKING:
@@ -359,13 +361,13 @@ EARLIEST = datetime(2026, 11, 1, tzinfo=UTC)
 NOW_S = datetime(2026, 11, 23, tzinfo=UTC).timestamp()
 
 
-def table(**more: Any) -> storage.Table:
+def table(**more: Any) -> protection.Table:
     usual: dict[str, Any] = {"name": "t", "restored": False, "stage": "prod", "off": ()}
-    return storage.Table(**(usual | {"earliest": EARLIEST, "backups": 0} | more))
+    return protection.Table(**(usual | {"earliest": EARLIEST, "backups": 0} | more))
 
 
 def test_a_restorable_table_is_reported_with_its_recovery_period_and_backups() -> None:
-    [diagnosis] = storage.restore_state(table(backups=2), NOW_S)
+    [diagnosis] = protection.restore_state(table(backups=2), NOW_S)
     assert diagnosis.verdict is Verdict.WELL
     assert diagnosis.what == (
         "the stack's own table, t, can be restored to any moment of the last 22 days, and from "
@@ -382,18 +384,20 @@ def test_a_restorable_table_is_reported_with_its_recovery_period_and_backups() -
         (table(off=(RECOVERY, PROTECTION, STREAM), stage="ephemeral"), [RECOVERY, STREAM]),
     ],
 )
-def test_disabled_protections_of_a_table_are_named(one: storage.Table, off: list[str]) -> None:
-    assert faults(storage.restore_state(one, NOW_S)) == [f"{n} is off for the table t" for n in off]
+def test_disabled_protections_of_a_table_are_named(one: protection.Table, off: list[str]) -> None:
+    assert faults(protection.restore_state(one, NOW_S)) == [
+        f"{n} is off for the table t" for n in off
+    ]
 
 
 def test_advice_differs_for_a_restored_table_and_the_stacks_own() -> None:
-    [own] = storage.restore_state(table(off=(RECOVERY,)), NOW_S)
-    [restored] = storage.restore_state(table(off=(RECOVERY,), restored=True), NOW_S)
+    [own] = protection.restore_state(table(off=(RECOVERY,)), NOW_S)
+    [restored] = protection.restore_state(table(off=(RECOVERY,), restored=True), NOW_S)
     assert own.do.startswith("deploy again")
     assert restored.do.startswith("lakesync restored t")
 
 
 def test_a_bucket_without_versioning_is_a_fault() -> None:
-    assert storage.bucket_state("b", "Enabled").verdict is Verdict.WELL
+    assert protection.bucket_state("b", "Enabled").verdict is Verdict.WELL
     for status in ("", "Suspended"):
-        assert faults([storage.bucket_state("b", status)])
+        assert faults([protection.bucket_state("b", status)])

@@ -31,7 +31,7 @@ from tests.support.lake import Messages, Objects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.cli.doctor.diagnosis import Diagnosis
+    from lakesync.cli.doctor import Diagnosis
 
 NOW_S = 1_800_000_000.0
 NOW_MS = int(NOW_S * 1000)

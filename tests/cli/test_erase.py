@@ -16,7 +16,7 @@ from lakesync.connectors import Storage
 from lakesync.connectors.state import DeadLetters
 from lakesync.core.deliveries import is_erasure, read_erasure
 from lakesync.errors import ValidationFailed
-from lakesync.gateway.audit import Audit, Who
+from lakesync.gateway.admin_changes import Audit, Who
 from lakesync.ports import AuditQuery
 from tests.cli.test_declaring import RULES, gateway, run, write
 from tests.support.builders import insert

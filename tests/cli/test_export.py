@@ -11,7 +11,7 @@ import pytest
 from lakesync.cli import export as export_module
 from lakesync.cli.commands import gateways
 from lakesync.cli.export import MANIFEST, WholeGateway, export
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.session import must_exist
 from lakesync.client import Client
 from lakesync.errors import Forbidden, GatewayDeleted, Unavailable

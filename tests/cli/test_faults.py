@@ -11,7 +11,7 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
-from lakesync.cli.faults import UsageFault, fault_of
+from lakesync.cli.input_output import UsageFault, fault_of
 from lakesync.errors import (
     AuthFailed,
     Backpressure,

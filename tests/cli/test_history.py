@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.cli.changes import LakeChanges, read_tail
+from lakesync.cli.lake_queries import LakeChanges, read_tail
 from lakesync.cli.past import LOST, WON, cells
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import as_read, fold, view
@@ -227,7 +227,7 @@ def test_commits_in_neither_log_nor_lake_are_reported_missing(
         tail = read_tail(*words)
         return replace(tail, trimmed=tail.until)
 
-    monkeypatch.setattr("lakesync.cli.changes.read_tail", trimmed)
+    monkeypatch.setattr("lakesync.cli.lake_queries.read_tail", trimmed)
     for words in (("history", "todos", "t1"), ("history", "todos", "t2")):
         assert "longer in the log and not in the lake yet" in run(*words).stderr
     compared = run("diff", "todos", "--from", "2001-01-01")

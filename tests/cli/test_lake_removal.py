@@ -10,7 +10,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.lake import Lake, glue_views
 from lakesync.cli.removal import remove_from_lake
 from lakesync.core.names import lake_database

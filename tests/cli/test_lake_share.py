@@ -25,7 +25,7 @@ from lakesync.cli.shared_lake import shared_lake
 from lakesync.materialise.glue_views import read_document
 from lakesync.materialise.sharing import share_key
 from lakesync.ports import AuditQuery
-from lakesync.ports.access import STACK as STACK_WIDE
+from lakesync.ports.stores import STACK as STACK_WIDE
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from lakesync.cli.changes import RowDiff
-from lakesync.cli.faults import UsageFault
-from lakesync.cli.sql_query import matching, own_database, run
+from lakesync.cli.input_output import UsageFault
+from lakesync.cli.lake_queries import RowDiff, matching, own_database, run
 from lakesync.errors import NotFound
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from lakesync.cli.doctor.storage import PROTECTION, RECOVERY, STREAM, protect
+from lakesync.cli.doctor.protection import PROTECTION, RECOVERY, STREAM, protect
 from lakesync.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.expressions import parser
 
-from lakesync.cli.faults import UsageFault
-from lakesync.cli.input_output import check_format, write_rows
+from lakesync.cli.input_output import UsageFault, check_format, write_rows
 from lakesync.cli.lake import Comparison as Pushed
 from lakesync.cli.lake import as_expression, comparisons_in, needed
 

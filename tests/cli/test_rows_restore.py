@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesync.cli.changes import RowDiff, row_diffs, shown
 from lakesync.cli.commands.rows import Plan, Selection, deltas_for, restoring
-from lakesync.cli.faults import UsageFault
-from lakesync.cli.sql_query import matching
+from lakesync.cli.input_output import UsageFault
+from lakesync.cli.lake_queries import RowDiff, matching, row_diffs, shown
 from lakesync.core.merge import as_read, fold
 from tests.cli.test_declaring import lines, run, write
 from tests.cli.test_history import edit, gateway, past, placed

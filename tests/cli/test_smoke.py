@@ -12,7 +12,7 @@ from lakesync.cli import smoke
 from lakesync.cli.app import app
 from lakesync.cli.smoke import RULES, SCRATCH, Job
 from lakesync.errors import Unavailable
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:

@@ -27,13 +27,12 @@ from lakesync.cli.commands import gateways
 from lakesync.cli.lake import Lake
 from lakesync.cli.session import listed
 from lakesync.core.config import GatewayConfig
-from lakesync.core.epoch import new_epoch
-from lakesync.core.gateway_secret import gateway_secret
+from lakesync.core.gateway_identity import gateway_secret, new_epoch
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.errors import Unavailable
 from lakesync.materialise.glue_views import read_document
 from lakesync.ports import AuditQuery, Revocation
-from lakesync.ports.access import STACK as STACK_WIDE
+from lakesync.ports.stores import STACK as STACK_WIDE
 from tests.support.command_lines import LINES
 from tests.support.commits import Writer
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack

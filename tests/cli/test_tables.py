@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.core.declared_names import admitting
-from lakesync.log.declare import Declare
+from lakesync.log.declare import Declare, admitting
 from tests.cli.test_declaring import gateway, run
 from tests.support.builders import insert
 from tests.support.gateways import SeededChance

@@ -19,7 +19,7 @@ from lakesync.client import (
     QueuedAction,
     SyncLoop,
 )
-from lakesync.client.aio.async_editor import AsyncActions, AsyncQueuedAction, AsyncTransaction
+from lakesync.client.async_editor import AsyncActions, AsyncQueuedAction, AsyncTransaction
 from lakesync.client.storage.editor import Transaction
 from lakesync.errors import ActionFailed, LakeSyncError, TransactionOpen, ValidationFailed
 from lakesync.result import Err, Ok

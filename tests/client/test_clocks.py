@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client.transport.in_process import Fault
+from lakesync.client.memory_transport import Fault
 from lakesync.core.clock import stamp_ms
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, PullPage, Push, PushReceipt

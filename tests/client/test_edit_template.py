@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.client.storage.app_table import AppTable
-from lakesync.client.storage.edit_template import EditTemplate
+from lakesync.client.storage.edits import EditTemplate
 from lakesync.client.storage.file_layout import CLIENTS
 from lakesync.client.storage.stored_state import States
 from lakesync.core.clock import STAMP_MAX

@@ -21,14 +21,14 @@ import pytest
 from websockets.sync.server import serve
 
 from lakesync.client import Client, MemoryTransport, SyncLoop, Waits
-from lakesync.client.backoff import HEARTBEAT_S
+from lakesync.client import websocket_listener as module
+from lakesync.client.device_time import HEARTBEAT_S
+from lakesync.client.gateway_http import PROBE_S, Token, probe_when_silent
 from lakesync.client.loop import Hearing
-from lakesync.client.transport import listener as module
-from lakesync.client.transport.gateway_http import PROBE_S, Token, probe_when_silent
-from lakesync.client.transport.listener import SocketListener
+from lakesync.client.websocket_listener import SocketListener
 from lakesync.core.messages import PullPage
 from lakesync.errors import AuthFailed, RateLimited, Revoked, ValidationFailed
-from lakesync.wire import frames, proto
+from lakesync.wire import proto
 from tests.support.builders import at_ms, insert, push
 from tests.support.gateways import administrator, puller, pusher
 from tests.support.sockets import GATEWAY, Hub
@@ -165,7 +165,7 @@ class Server:
         self.refused = 0
         self.asked: list[Pull] = []
         self.kept_alive = 0
-        self.answer = frames.KEEP_ALIVE_ANSWER
+        self.answer = proto.KEEP_ALIVE_ANSWER
         """What a keep-alive is answered by."""
         self.pulled: Callable[[Pull], PullPage] | None = None
         """What a pull is answered by; None if it is not."""
@@ -181,15 +181,15 @@ class Server:
         if self.first:
             socket.send(self.first)
         for frame in socket:
-            if frame == frames.KEEP_ALIVE:
+            if frame == proto.KEEP_ALIVE:
                 self.kept_alive += 1
                 if self.answer:
                     socket.send(self.answer)
                 continue
-            _, message = frames.decode_frame(frame)
+            _, message = proto.decode_frame(frame)
             self.asked.append(proto.decode_pull(message))
             if self.pulled:
-                socket.send(frames.encode_page_frame(self.pulled(self.asked[-1]), 1))
+                socket.send(proto.encode_page_frame(self.pulled(self.asked[-1]), 1))
 
     def refuse(self, connection: Any, _: Any) -> Any:
         if not self.status:
@@ -201,7 +201,7 @@ class Server:
         return response
 
     def send(self, page: PullPage) -> None:
-        self.open[-1].send(frames.encode_broadcast(page))
+        self.open[-1].send(proto.encode_broadcast(page))
 
 
 @contextmanager
@@ -385,7 +385,7 @@ def test_a_connection_closed_for_an_expired_token_reopens_with_a_fresh_one(
     world: World, tmp_path: Path, quick: None
 ) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
-    server.first = frames.encode_refusal(AuthFailed("expired"), 0, closes=True)
+    server.first = proto.encode_refusal(AuthFailed("expired"), 0, closes=True)
     with (
         world.client(tmp_path) as client,
         serving(server) as url,
@@ -398,7 +398,7 @@ def test_a_connection_closed_for_an_expired_token_reopens_with_a_fresh_one(
 @pytest.mark.law("T6")
 def test_a_revoked_client_does_not_reconnect(world: World, tmp_path: Path, quick: None) -> None:
     server = Server()
-    server.first = frames.encode_refusal(Revoked("revoked"), 0, closes=True)
+    server.first = proto.encode_refusal(Revoked("revoked"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
         assert waited(lambda: server.open)
         assert waited(lambda: not client.connected)
@@ -411,7 +411,7 @@ def test_a_client_closed_for_being_too_slow_reconnects(
     world: World, tmp_path: Path, quick: None
 ) -> None:
     server = Server()
-    server.first = frames.encode_refusal(RateLimited("too slow"), 0, closes=True)
+    server.first = proto.encode_refusal(RateLimited("too slow"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
         assert waited(lambda: len(server.open) >= 3)
 
@@ -486,9 +486,9 @@ def test_a_dead_connection_is_replaced_and_missed_commits_are_pulled(
 def test_keep_alives_are_sent_five_to_ten_minutes_apart(
     world: World, tmp_path: Path, answer: str
 ) -> None:
-    page = frames.encode_broadcast(PullPage((), 0, 0, has_more=False))
+    page = proto.encode_broadcast(PullPage((), 0, 0, has_more=False))
     with world.client(tmp_path) as client:
-        socket = ScriptedSocket([lambda: page], answer and frames.KEEP_ALIVE_ANSWER)
+        socket = ScriptedSocket([lambda: page], answer and proto.KEEP_ALIVE_ANSWER)
         heard(client, Random(7), socket, 6_000)
     apart = [later - sooner for sooner, later in itertools.pairwise([0.0, *socket.sent_s])]
     if not answer:
@@ -526,7 +526,7 @@ def test_a_gateway_that_refuses_keep_alives_is_sent_pulls_instead(
     world: World, tmp_path: Path, asking: Server
 ) -> None:
     server = asking
-    server.answer = frames.encode_refusal(ValidationFailed("no frame"), 0, closes=True)
+    server.answer = proto.encode_refusal(ValidationFailed("no frame"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
         assert waited(lambda: len(server.asked) > 2)
         assert server.kept_alive == 1
@@ -637,9 +637,9 @@ class ScriptedSocket:
         """Take a keep-alive, or a pull that is one too."""
         self.sent_s.append(self.now_s)
         answer = self._answer
-        if frame != frames.KEEP_ALIVE:
+        if frame != proto.KEEP_ALIVE:
             self.asked_s.append(self.now_s)
-            answer = frames.encode_page_frame(PullPage((), 0, 0, has_more=False), 1)
+            answer = proto.encode_page_frame(PullPage((), 0, 0, has_more=False), 1)
         if self._answer:
             self._arriving.append(lambda: answer)
 

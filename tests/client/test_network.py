@@ -19,7 +19,7 @@ from tests.support.builders import WALL_MS
 
 if TYPE_CHECKING:
     from lakesync.client import Client
-    from lakesync.client.transport.in_process import Pulls, Pushes
+    from lakesync.client.memory_transport import Pulls, Pushes
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage, Push
     from lakesync.result import Result

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.values import parse
-from lakesync.wire.row_state import decode_row_state
+from lakesync.core.delta import parse
+from lakesync.wire.records import decode_row_state
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound
 from tests.client.test_sync_rules import World, sync

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakesync.client import AsyncClient, Client, LostWrite
 from lakesync.client.storage.app_table import AppTable
-from lakesync.client.storage.lost_writes import LostWrites
+from lakesync.client.storage.own_writes import LostWrites
 from lakesync.client.storage.stored_rows import StoredRow
 from lakesync.core.merge import EMPTY, fold
 from tests.support.builders import delete, insert, update

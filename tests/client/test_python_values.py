@@ -18,7 +18,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from lakesync.client import AsyncClient
 from lakesync.client.storage.cell_values import encoder, kind_of, read_value
 from lakesync.core.column_types import fits
-from lakesync.core.values import NULL, canonical
+from lakesync.core.delta import NULL, canonical
 from lakesync.errors import SchemaMismatch, ValidationFailed
 from lakesync.result import Err
 from lakesync.testing.memory_gateway import MemoryGateway

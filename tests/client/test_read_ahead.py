@@ -1,4 +1,4 @@
-"""lakesync.client.transport.http: the same pages, sooner."""
+"""lakesync.client.http_transport: the same pages, sooner."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from lakesync.client.transport import http
-from lakesync.client.transport.http import ReadAhead, following
+from lakesync.client import http_transport
+from lakesync.client.http_transport import ReadAhead, following
 from lakesync.core.messages import Pull, PullPage
 from lakesync.errors import CursorExpired, Unreachable
 
@@ -79,11 +79,11 @@ def test_a_page_read_ahead_too_long_ago_is_requested_again(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("lakesync.client.transport.http.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lakesync.client.http_transport.time.monotonic", lambda: now[0])
     reader = ReadAhead(gateway)
     page = reader.pull(Pull("c"))
     reader._ahead.join()  # type: ignore[union-attr]
-    now[0] = http.AGE_S_MAX + 1
+    now[0] = http_transport.AGE_S_MAX + 1
 
     assert reader.pull(following(Pull("c"), page)).cursor == 2
     assert gateway.asked[:3] == [0, 1, 1]

@@ -12,8 +12,7 @@ from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push, Resync
 from lakesync.errors import Retry
-from lakesync.maintenance.restore import begin_epoch
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance.horizons import Trimmer, begin_epoch
 from lakesync.ports import FlushState
 from lakesync.result import Err
 from tests.client.support.crashes import Crash, CrashingConnection

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from lakesync.client import AsyncClient
-from lakesync.client.storage.declared_columns import column_types
+from lakesync.client.storage.device_tables import column_types
 from lakesync.result import Err
 from tests.support.repository import ROOT
 

@@ -16,7 +16,7 @@ from lakesync.core.destinations import Destination
 from lakesync.delivery.source_pull import SourcePulls
 from lakesync.errors import AdapterUnreachable, LakeSyncError, NotFound, SourceUnavailable
 from lakesync.result import Err
-from lakesync.testing.batches import batch
+from lakesync.testing.database_contract import batch
 from lakesync.testing.memory_gateway import MemoryGateway
 from tests.client.support.world import check_sound
 from tests.support.builders import WALL_MS

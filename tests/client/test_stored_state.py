@@ -18,7 +18,7 @@ from lakesync.client.storage.stored_rows import cells_by_column
 from lakesync.client.storage.stored_state import Places, States, decode, states_in
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, RowState, fold
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_row_state
 from tests.client.support.pages import page
 from tests.client.support.world import check_sound, rows_of, states_of
 from tests.support import strategies

@@ -9,12 +9,11 @@ import pytest
 
 from lakesync.client import Client
 from lakesync.core.clock import DRIFT_MS_MAX
-from lakesync.core.delta import Op, make_delta
+from lakesync.core.delta import Op, make_delta, parse
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, Push, PushReceipt, Resync
-from lakesync.core.values import parse
 from lakesync.errors import RowDeleted
 from lakesync.result import Err
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
 from tests.client.support.pages import ScriptedPages, page
 from tests.client.support.world import check_sound

@@ -18,9 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakesync.core.delta import Op, checked_delta, make_delta
+from lakesync.core.delta import Op, checked_delta, make_delta, parse
 from lakesync.core.messages import PAGE_BYTES_MAX
-from lakesync.core.values import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi import Request, Response
 
-from lakesync.core.declared_names import admitting
 from lakesync.errors import Unavailable
-from lakesync.log.declare import Declare
+from lakesync.log.declare import Declare, admitting
 from lakesync.ports import AuditQuery
+from lakesync.runtime.api import audited, guarded_router
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.auth import ALLOWED, ROLES
-from lakesync.runtime.guard import audited, guarded_router
 from tests.compat.requests import row
 from tests.support.acting import use_memory_outside
 from tests.support.builders import insert

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.compat.follower_deltas import rows_of as rows_in_order
 from lakesync.compat.follower_progress import (
     CURSOR_PUSHED_BEFORE_PULL,
     DELIVERIES_ASSUMED_READ,
     RESEND_ROWS_MAX,
     unpack,
 )
-from lakesync.compat.legacy_format import rows_of as rows_in_order
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.merge import EMPTY, fold, view

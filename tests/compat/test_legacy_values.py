@@ -1,4 +1,4 @@
-"""lakesync.compat.follower_pushes: what existing clients push means what it meant on the device."""
+"""lakesync.compat.follower_deltas: what existing clients push means what it meant on the device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.compat.follower_pushes import as_meant
+from lakesync.compat.follower_deltas import as_meant
 from lakesync.core.config import GatewayConfig
+from lakesync.core.delta import canonical, parse
 from lakesync.core.messages import Push
 from lakesync.core.schema import schema_from_json
-from lakesync.core.values import canonical, parse
 from tests.compat.requests import now, row
 from tests.support.builders import at_ms, insert
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
+from lakesync.compat.follower_deltas import FollowingPushes
 from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
-from lakesync.compat.follower_pushes import FollowingPushes
 from lakesync.core.clock import HybridLogicalClock
+from lakesync.core.delta import parse
 from lakesync.core.merge import view
 from lakesync.core.messages import PAGE_BYTES_MAX, Pull, Push, RefusedDelta
-from lakesync.core.values import parse
 from lakesync.errors import LakeSyncError, NotFound, ValidationFailed
 from lakesync.ports import FlushState
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_records, decode_row_state
 from tests.compat.older import OlderClient
 from tests.support.builders import WALL_MS
 from tests.support.gateways import GivenTime, administrator, puller, pusher

@@ -12,9 +12,9 @@ from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.port import NO_ANSWER, Outside, SourceColumn, SourceTable
 from lakesync.connectors.registry import Definition, configured, connector_type, registration_from
-from lakesync.connectors.remote_source import answered
 from lakesync.connectors.sql import postgres_capture as capture_source
 from lakesync.connectors.sql import sql_source
+from lakesync.connectors.sql.sql_types import answered
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
 from lakesync.runtime.invocations import sources_asked_by, with_source_questions

@@ -14,10 +14,9 @@ from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]
 from google.api_core import exceptions as api
 from google.cloud.bigquery import SchemaField, Table, TimePartitioning
 
-from lakesync.adapters.bigquery.faults import translated
-from lakesync.adapters.bigquery.jobs import Field, Look, Trial, field_of, look_of
+from lakesync.adapters.bigquery_jobs import Field, Look, Trial, field_of, look_of
+from lakesync.adapters.bigquery_statements import translated
 from lakesync.connectors import Outside, Storage
-from lakesync.connectors.bigquery import BIGQUERY
 from lakesync.connectors.bigquery_queries import (
     all_rows,
     changed_rows,
@@ -25,10 +24,11 @@ from lakesync.connectors.bigquery_queries import (
     rows_with_keys,
     untimed_row,
 )
-from lakesync.connectors.bigquery_settings import TOKEN_URI, BigQuerySettings
 from lakesync.connectors.bigquery_source import BigQueryValues
 from lakesync.connectors.port import Brought, SourceColumn
 from lakesync.connectors.registry import configured
+from lakesync.connectors.sql.sql_settings import TOKEN_URI, BigQuerySettings
+from lakesync.connectors.sql.sql_types import BIGQUERY
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err
 from lakesync.testing.connector_contract import Reader
@@ -39,7 +39,7 @@ from tests.support.lake import Objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.adapters.bigquery.jobs import ReadRows
+    from lakesync.adapters.bigquery_jobs import ReadRows
     from tools.local_stack.bigquery import BigQueryServer
 
     Make = Callable[..., BigQuerySource]

@@ -10,9 +10,8 @@ from lakesync.buffer.memory_stores import MemoryConnectors
 from lakesync.connectors import Storage, missing_rows
 from lakesync.connectors import poll as poll_module
 from lakesync.connectors.dlt import extraction
-from lakesync.connectors.erasing import erase, kept_of
 from lakesync.connectors.missing_rows import Listing
-from lakesync.connectors.state import DeadLetters, PollState, state_from
+from lakesync.connectors.state import DeadLetters, PollState, erase_rows, kept_of_row, state_from
 from lakesync.errors import ValidationFailed
 from lakesync.testing.connector_contract import Reader
 from tests.support.builders import insert
@@ -67,12 +66,12 @@ def test_dead_letter_of_an_erased_row_is_removed_and_uncounted() -> None:
     for row in ("ann", "bob"):
         delta = insert(row, at=1, table="people", title=SECRET if row == "ann" else "b")
         letters.add("people", row, ValidationFailed(f"no {row}"), delta)
-    assert kept_of(objects, GATEWAY, ANN) == 1
-    assert kept_of(objects, GATEWAY, ("other", "ann")) == 0
+    assert kept_of_row(objects, GATEWAY, ANN) == 1
+    assert kept_of_row(objects, GATEWAY, ("other", "ann")) == 0
 
-    assert erase(store, objects, GATEWAY, [ANN, ("people", "nobody")], now) == []
+    assert erase_rows(store, objects, GATEWAY, [ANN, ("people", "nobody")], now) == []
 
-    assert (kept_of(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
+    assert (kept_of_row(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
     stored = store.connector(GATEWAY, NAME)
     assert stored
     assert state_from(stored.state).dead_letters == 1
@@ -86,11 +85,11 @@ def test_last_page_of_a_listing_loses_the_erased_row_and_keeps_its_comparison_st
     storage = Storage(objects, GATEWAY, NAME)
     first = missing_rows.read_listing("users", lists_of(rows), storage, "", 1)
     assert [change.row_id for change in first.changes] == ["ann", "bob"]
-    assert kept_of(objects, GATEWAY, ANN) == 1
+    assert kept_of_row(objects, GATEWAY, ANN) == 1
 
-    assert erase(registered(), objects, GATEWAY, [ANN], now) == []
+    assert erase_rows(registered(), objects, GATEWAY, [ANN], now) == []
 
-    assert (kept_of(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
+    assert (kept_of_row(objects, GATEWAY, ANN), bearing(objects)) == (0, [])
     assert missing_rows.read_listing("users", lists_of(rows), storage, "", 2).changes == (), (
         "it did not change"
     )
@@ -103,15 +102,15 @@ def test_erasure_waits_for_a_running_poll_whose_page_may_be_read_again() -> None
     given = missing_rows.read_listing("users", lists_of(rows), storage, "", 1)
     store = registered(state=PollState(poll_ms=1).to_json())
 
-    assert erase(store, objects, GATEWAY, [ANN], now) == [NAME]
+    assert erase_rows(store, objects, GATEWAY, [ANN], now) == [NAME]
     assert missing_rows.read_listing("users", lists_of({}), storage, "", 1) == given
-    assert erase(store, objects, GATEWAY, [("people", "else")], now) == [], "of no concern"
+    assert erase_rows(store, objects, GATEWAY, [("people", "else")], now) == [], "of no concern"
 
     assert store.lease(GATEWAY, NAME, NOW_MS, NOW_MS + 60_000)
-    assert erase(store, objects, GATEWAY, [ANN], now) == [NAME], "it is being polled"
-    assert erase(store, objects, GATEWAY, [ANN], later) == [NAME]
+    assert erase_rows(store, objects, GATEWAY, [ANN], now) == [NAME], "it is being polled"
+    assert erase_rows(store, objects, GATEWAY, [ANN], later) == [NAME]
     save(store, PollState(polled_ms=1).to_json())
-    assert erase(store, objects, GATEWAY, [ANN], now) == []
+    assert erase_rows(store, objects, GATEWAY, [ANN], now) == []
     assert bearing(objects) == []
 
 
@@ -120,10 +119,10 @@ def test_erasure_waits_only_for_tables_whose_page_is_unfinished() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
     missing_rows.read_listing("users", lists_of(rows), Storage(objects, GATEWAY, NAME), "", 1)
     store = registered(state=PollState(polled_ms=2, begun={"users": 1}).to_json())
-    assert erase(store, objects, GATEWAY, [ANN], now) == [NAME]
+    assert erase_rows(store, objects, GATEWAY, [ANN], now) == [NAME]
 
     save(store, PollState(polled_ms=2, begun={"others": 1}).to_json())
-    assert erase(store, objects, GATEWAY, [ANN], now) == []
+    assert erase_rows(store, objects, GATEWAY, [ANN], now) == []
     assert bearing(objects) == []
 
 
@@ -140,7 +139,7 @@ def test_erasure_that_loses_the_lease_overwrites_nothing() -> None:
             store.lease(GATEWAY, NAME, ms, ms + 60_000)  # a poll begins meanwhile
         return ms
 
-    assert erase(store, objects, GATEWAY, [ANN], slow) == [NAME]
+    assert erase_rows(store, objects, GATEWAY, [ANN], slow) == [NAME]
     assert objects.bodies == before
 
 
@@ -153,13 +152,13 @@ def test_ranges_read_by_difference_lose_the_erased_row(postgres: Database) -> No
         reader = Reader(source)
         reader.poll()
         objects: Any = source.storage._objects
-        assert kept_of(objects, GATEWAY, (source.table, "1")) == 1
+        assert kept_of_row(objects, GATEWAY, (source.table, "1")) == 1
 
         store = registered(source.storage.name)
-        assert erase(store, objects, GATEWAY, [(source.table, "1")], now) == []
+        assert erase_rows(store, objects, GATEWAY, [(source.table, "1")], now) == []
 
         assert bearing(objects) == []
-        assert kept_of(objects, GATEWAY, (source.table, "1")) == 0
+        assert kept_of_row(objects, GATEWAY, (source.table, "1")) == 0
         source.put({"3": "c"})
         source.delete("1")
         reader.poll()
@@ -178,12 +177,12 @@ def test_erasure_clears_delivered_extraction_parts_and_waits_for_undelivered_one
         api.put({"1": SECRET, "2": "b", "3": "c", "4": SECRET, "5": "e"})
         world = World(api, {"orders": "o"})
         world.poll_to_the_end()
-        assert kept_of(world.objects, GATEWAY, ("orders", "5")) == 1, "the last part"
+        assert kept_of_row(world.objects, GATEWAY, ("orders", "5")) == 1, "the last part"
         store = registered(state=world.saved)
 
         for row in "145":
-            assert erase(store, world.objects, GATEWAY, [("orders", row)], now) == []
-            assert kept_of(world.objects, GATEWAY, ("orders", row)) == 0
+            assert erase_rows(store, world.objects, GATEWAY, [("orders", row)], now) == []
+            assert kept_of_row(world.objects, GATEWAY, ("orders", row)) == 0
 
         state = state_from(world.saved)
         number, _, given = state.cursors["orders"].partition(":")
@@ -193,8 +192,8 @@ def test_erasure_clears_delivered_extraction_parts_and_waits_for_undelivered_one
         path = next(each for each in storage.paths() if each[-1] == "extracted")
         storage.write(part, *path[:-1], f"part{int(given) - 1}")
         save(store, state.to_json())
-        assert erase(store, world.objects, GATEWAY, [("orders", "9")], now) == [NAME]
-        assert kept_of(world.objects, GATEWAY, ("orders", "9")) == 1, "it was not given yet"
+        assert erase_rows(store, world.objects, GATEWAY, [("orders", "9")], now) == [NAME]
+        assert kept_of_row(world.objects, GATEWAY, ("orders", "9")) == 1, "it was not given yet"
 
 
 @pytest.mark.law("E10")
@@ -202,4 +201,4 @@ def test_connector_that_keeps_nothing_is_not_leased_for_erasure() -> None:
     store = registered()
     assert store.lease(GATEWAY, NAME, NOW_MS, NOW_MS + 60_000)
 
-    assert erase(store, Objects(), GATEWAY, [ANN], now) == []
+    assert erase_rows(store, Objects(), GATEWAY, [ANN], now) == []

@@ -23,9 +23,9 @@ from lakesync.connectors.state import (
     state_from,
 )
 from lakesync.core.clock import stamp
+from lakesync.core.delta import parse
 from lakesync.core.merge import view
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
-from lakesync.core.values import parse
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,
@@ -43,7 +43,7 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err, Ok
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import insert
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Killed, Objects

@@ -14,7 +14,7 @@ from lakesync.connectors.polls import CHANGES_KEPT_MAX, LOOK_MS, NOTE, SEVERE, W
 from lakesync.connectors.registry import Definition, registration_from
 from lakesync.connectors.state import PollState, state_from
 from lakesync.errors import AdapterUnreachable
-from lakesync.gateway.audit import Audit
+from lakesync.gateway.admin_changes import Audit
 from lakesync.ports import AuditQuery
 from lakesync.result import Err, Ok
 from lakesync.runtime.polls import SchemaReports

@@ -10,9 +10,9 @@ import pytest
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.connectors.registry import registration_from
+from lakesync.core.delta import parse
 from lakesync.core.merge import view
-from lakesync.core.values import parse
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.mysql_server import end_sessions
 from tests.support.polling import PollingByHand

@@ -23,8 +23,8 @@ from lakesync.connectors.state import DeadLetters, Deletions, state_from
 from lakesync.core.schema import schema_from_json
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err, Ok
-from lakesync.testing.batches import batch
 from lakesync.testing.connector_contract import Reader
+from lakesync.testing.database_contract import batch
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.hosts import LOOPBACK
 from tests.support.lake import Killed

@@ -15,8 +15,8 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.incoming_webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
 from lakesync.connectors.jira import REPEATED_S_MAX
+from lakesync.connectors.port import check_hub_signature, signature_of, standard_webhook
 from lakesync.connectors.registry import registration_from
-from lakesync.connectors.signatures import check_hub_signature, signed, standard_webhook
 from lakesync.errors import (
     AuthFailed,
     Backpressure,
@@ -77,7 +77,7 @@ class World:
         return {
             "webhook-id": id_,
             "webhook-timestamp": str(seconds),
-            "webhook-signature": f"v1a,else {signed(SECRET, id_, seconds, body)}",
+            "webhook-signature": f"v1a,else {signature_of(SECRET, id_, seconds, body)}",
         }
 
     def tell(self, *places: int, id_: str = "") -> Taken:
@@ -128,7 +128,7 @@ def test_whatever_bit_is_changed_the_signature_is_not_right(
 ) -> None:
     right = {
         "webhook-id": "msg_1", "webhook-timestamp": "1700000000",
-        "webhook-signature": signed(SECRET, "msg_1", 1_700_000_000, body),
+        "webhook-signature": signature_of(SECRET, "msg_1", 1_700_000_000, body),
     }  # fmt: skip
     assert standard_webhook(SECRET, right, body) == ("msg_1", 1_700_000_000_000)
     digest = hmac.new(JIRA_SECRET.encode(), body, hashlib.sha256).hexdigest()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.copying import Lifecycle
 from lakesync.adapters.database import Position
 from lakesync.core.clock import STAMP_MAX
 from lakesync.result import Err
-from lakesync.testing.batches import batch, history, numbered
+from lakesync.testing.database_contract import batch, history, numbered
 from tests.support.archives import everything
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import SqlDestination, new_table, postgres_dialect

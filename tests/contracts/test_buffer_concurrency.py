@@ -14,9 +14,8 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull
 from lakesync.errors import Unavailable
-from lakesync.log.lanes import close_lanes
-from lakesync.log.limits import Limits
-from lakesync.wire.row_state import decode_row_state
+from lakesync.log.lanes import Limits, close_lanes
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import at_ms, push, update
 from tests.support.gateways import administrator, deltas_of, pulled, puller, pusher
 from tests.support.oracle import expected_row

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig
-from lakesync.core.epoch import new_epoch, restored_at
+from lakesync.core.gateway_identity import new_epoch, restored_at
 from lakesync.core.layout import MAIN_LANE, ONE_LANE, Layout
+from lakesync.core.merge import AppendMark
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import ValidationFailed
 from lakesync.ports import (

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakesync.adapters.bigquery import BigQueryAdapter
-from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
-from lakesync.adapters.copying import compare_table, copy_table
+from lakesync.adapters.copying import Composite, FanOut, Lifecycle, compare_table, copy_table
 from lakesync.adapters.database import HISTORY_MS, Fillable, Position
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
@@ -18,8 +17,14 @@ from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.core.delta import Op, make_delta
 from lakesync.result import Err
-from lakesync.testing.batches import batch, history, merged, numbered, schema
-from lakesync.testing.database_contract import DatabaseContract
+from lakesync.testing.database_contract import (
+    DatabaseContract,
+    batch,
+    history,
+    merged,
+    numbered,
+    schema,
+)
 from lakesync.testing.fillable_contract import FillableContract
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.buckets import BucketDatabases

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.buffer.caller import Network
-from lakesync.core.declared_names import admitting
 from lakesync.errors import Contention, InternalError, LakeSyncError, Unavailable, Unreachable
-from lakesync.log.declare import Declare
-from lakesync.log.limits import Limits
+from lakesync.log.declare import Declare, admitting
+from lakesync.log.lanes import Limits
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, SeededChance, pulled, pusher
 

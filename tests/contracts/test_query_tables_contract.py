@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from lakesync.adapters.database import ORDINAL_END, Fillable, Position, RowImages
 from lakesync.adapters.sql.table_definition import digested
-from lakesync.core.delta import Op, make_delta
+from lakesync.core.delta import VALUE_DEPTH_MAX, Op, make_delta
 from lakesync.core.merge import state_of
-from lakesync.core.values import VALUE_DEPTH_MAX
 from lakesync.errors import (
     AdapterRefused,
     AdapterTimedOut,
@@ -27,7 +26,7 @@ from lakesync.errors import (
     SchemaMismatch,
 )
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, schema
+from lakesync.testing.database_contract import batch, merged, schema
 from lakesync.testing.materialisable_contract import MaterialisableContract
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.destinations import (

@@ -21,9 +21,9 @@ from lakesync.core.column_map import (
     map_state,
     map_to_json,
 )
+from lakesync.core.delta import canonical
 from lakesync.core.merge import EMPTY, apply, as_read, fold, join, view
 from lakesync.core.schema import schema_from_json
-from lakesync.core.values import canonical
 from tests.support.builders import delete, insert, update
 from tests.support.strategies import row_deltas
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakesync.core.column_types import TYPES, fits, precision_scale, widens
-from lakesync.core.values import canonical
+from lakesync.core.delta import canonical
 from lakesync.errors import SchemaMismatch
 
 FIT: dict[str, list[object]] = {

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.column_types import fits
+from lakesync.core.delta import canonical
 from lakesync.core.rules import (
     OPERATORS,
     ORDERED,
@@ -19,7 +20,6 @@ from lakesync.core.rules import (
     is_operand,
     number,
 )
-from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
 from tests.support.strategies import json_values
 

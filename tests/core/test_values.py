@@ -1,4 +1,4 @@
-"""lakesync.core.values, against RFC 8785's own examples and what others make of the same values."""
+"""lakesync.core.delta, against RFC 8785's own examples and what others make of the same values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lakesync.core.values import VALUE_DEPTH_MAX, canonical, parse, recanonical, utf8_bytes
+from lakesync.core.delta import VALUE_DEPTH_MAX, canonical, parse, recanonical, utf8_bytes
 from lakesync.errors import ValidationFailed
 from tests.support.node import run_node
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakesync.core.delta import canonical
 from lakesync.core.rules import OPERATORS, Bucket, Claim, Filter, SyncRules
-from lakesync.core.values import canonical
 from lakesync.core.visibility import NOTHING, OTHERS, SCOPE_CHARS_MAX, Transition, Viewer, scope_of
 
 CLAIMS = {"sub": "ann", "org": {"id": 7, "teams": ["red", "blue"]}, "none": None, "odd": {"a": 1}}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.copying import Lifecycle
 from lakesync.adapters.database import Position
 from lakesync.core.deliveries import DeliveryPlace
 from lakesync.errors import AdapterUnreachable, DestinationRefused
 from lakesync.maintenance.destination_erasure import ask_destinations
 from lakesync.result import Err
-from lakesync.testing.batches import history
+from lakesync.testing.database_contract import history
 from tests.delivery.world import GATEWAY, World
 from tests.support.archives import Dying, everything, stored_text
 from tests.support.builders import at_ms, delete, insert, update

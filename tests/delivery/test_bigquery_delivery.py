@@ -8,7 +8,7 @@ import pytest
 
 from lakesync.core.deliveries import GATHER_MS
 from lakesync.core.schema import schema_to_json
-from lakesync.testing.batches import schema
+from lakesync.testing.database_contract import schema
 from tests.delivery.world import GATEWAY, World
 from tests.support.bigquery import BigQueryDestination, bigquery_destination
 from tests.support.builders import at_ms, delete, insert, update

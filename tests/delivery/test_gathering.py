@@ -226,6 +226,6 @@ def test_a_run_continues_the_mark_and_leaves_no_gap(data: st.DataObject) -> None
 
 
 def test_gathered_write_limit_equals_the_transaction_limit() -> None:
-    from lakesync.adapters.bigquery.adapter import DELTAS_MAX  # noqa: PLC0415 - Google's library
+    from lakesync.adapters.bigquery import DELTAS_MAX  # noqa: PLC0415 - Google's library
 
     assert GATHER_DELTAS_MAX == DELTAS_MAX

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.copying import Lifecycle
 from lakesync.adapters.database import RowImages, TableBatch
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
@@ -22,9 +22,8 @@ from lakesync.core.destinations import Destination
 from lakesync.core.merge import EMPTY, apply, state_of, view
 from lakesync.core.messages import Pull, PullPage
 from lakesync.core.visibility import Viewer, rule_values
-from lakesync.delivery import source_places, source_pull
-from lakesync.delivery.source_places import TableKey, TablePlace, places_of, places_text
-from lakesync.delivery.source_pull import SourcePulls
+from lakesync.delivery import source_pull
+from lakesync.delivery.source_pull import SourcePulls, TableKey, TablePlace, places_of, places_text
 from lakesync.errors import (
     AdapterRefused,
     AdapterTimedOut,
@@ -36,7 +35,7 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err
-from lakesync.testing.batches import batch
+from lakesync.testing.database_contract import batch
 from lakesync.wire.records import decode_records
 from tests.support.bigquery import bigquery_destination
 from tests.support.builders import WALL_MS
@@ -523,12 +522,12 @@ def test_invalid_source_pull_is_refused_with_the_reason(monkeypatch: pytest.Monk
 
 
 def test_snapshot_text_of_the_maximum_number_of_tables_fits_a_request() -> None:
-    names = [bytes([n]) * 8 for n in range(source_places.TABLES_MAX)]
+    names = [bytes([n]) * 8 for n in range(source_pull.TABLES_MAX)]
     places = {TableKey(name, b"1234"): TablePlace(2**62, 7) for name in names}
     places[TableKey(names[0], b"1234")] = TablePlace(5, row_id="é" * 256)
     text = places_text(SOURCE, places)
 
-    assert len(text) <= source_places.PLACES_CHARS_MAX
+    assert len(text) <= source_pull.PLACES_CHARS_MAX
     assert places_of(SOURCE, text) == places
 
 

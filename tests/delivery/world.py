@@ -15,15 +15,15 @@ from lakesync.adapters.memory import MemoryDatabase
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.column_map import map_state
 from lakesync.core.deliveries import delivery_place
+from lakesync.core.delta import parse
 from lakesync.core.merge import view
-from lakesync.core.values import parse
 from lakesync.core.visibility import rule_columns
 from lakesync.delivery.deliverer import Archiver, Deliverer
 from lakesync.errors import AdapterUnreachable, Contention, LakeSyncError
 from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.maintenance.flush import Flusher
 from lakesync.result import Err, Ok
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, push
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Life, Messages, Objects

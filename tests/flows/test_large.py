@@ -31,7 +31,7 @@ LARGE = 6
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("poll", "stretch", "large_polls", "one_writer"):
+    for module in ("poll", "large_polls"):
         monkeypatch.setattr(f"lakesync.connectors.{module}.PAGE_ROWS_MAX", 2)
     monkeypatch.setattr("lakesync.connectors.large_polls.STRETCH_ROWS", 4)
 

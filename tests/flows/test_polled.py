@@ -15,10 +15,10 @@ from lakesync.connectors import Change, SourceColumn, SourceTable, Unreadable
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.core.column_map import map_state
+from lakesync.core.delta import parse
 from lakesync.core.flows import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
-from lakesync.core.values import parse
 from lakesync.errors import (
     AdapterRefused,
     AdapterUnreachable,

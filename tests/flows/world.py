@@ -13,7 +13,7 @@ from lakesync.connectors.port import Outside
 from lakesync.core.clock import stamp
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destination_admin import DestinationAdmin
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.delivery.world import KeptDatabase
 from tests.support.gateways import GivenTime, pusher
 from tests.support.hosts import LOOPBACK

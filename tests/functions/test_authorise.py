@@ -13,9 +13,9 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from lakesync.buffer.memory_stores import MemoryConnections, MemoryTickets
-from lakesync.core.gateway_secret import gateway_secret
-from lakesync.runtime import wiring_realtime
-from lakesync.runtime.websocket_handshake import TICKET_S_MAX
+from lakesync.core.gateway_identity import gateway_secret
+from lakesync.runtime import websockets
+from lakesync.runtime.websockets import TICKET_S_MAX
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
@@ -235,8 +235,8 @@ def test_a_token_in_the_query_string_is_accepted_only_when_enabled(
 @pytest.fixture
 def tickets(monkeypatch: pytest.MonkeyPatch) -> MemoryTickets:
     kept = MemoryTickets()
-    monkeypatch.setattr(wiring_realtime, "tickets", lambda _: kept)
-    monkeypatch.setattr(wiring_realtime, "connections", lambda _: MemoryConnections())
+    monkeypatch.setattr(websockets, "tickets", lambda _: kept)
+    monkeypatch.setattr(websockets, "connections", lambda _: MemoryConnections())
     return kept
 
 

@@ -16,7 +16,7 @@ from lakesync.errors import AdapterUnreachable, SourceUnavailable, ValidationFai
 from lakesync.flows.routes import FlowRoutes
 from lakesync.runtime import deliver, invocations, wiring_connectors
 from lakesync.runtime.invocations import COUNT_S, asked_by, counted_by, with_counts
-from lakesync.testing.batches import batch
+from lakesync.testing.database_contract import batch
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
 from tests.support.builders import insert

@@ -29,10 +29,10 @@ from lakesync.core.merge import fold, view
 from lakesync.errors import AdapterRefused, RateLimited
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destination_admin import DestinationAdmin
-from lakesync.log.limits import DEFAULT_LIMITS, Limits
+from lakesync.log.lanes import DEFAULT_LIMITS, Limits
 from lakesync.result import Err
 from lakesync.runtime.polls import ingest_handler
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context
 from tests.support import sources
@@ -297,7 +297,7 @@ def _rows(database: KeptDatabase) -> dict[str, Any]:
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a source in memory, two rows at a time."""
     use_memory_source(monkeypatch)
-    for module in ("poll", "stretch", "large_polls"):
+    for module in ("poll", "large_polls"):
         monkeypatch.setattr(f"lakesync.connectors.{module}.PAGE_ROWS_MAX", 2)
     monkeypatch.setattr("lakesync.connectors.large_polls.STRETCH_ROWS", 3)
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_stores import MemoryItems
-from lakesync.checkpoint.replay_from import flushed_from_json
+from lakesync.checkpoint import flushed_from_json
 from lakesync.core.destinations import Destination, Destinations
 from lakesync.errors import Contention, InternalError, ValidationFailed
 from lakesync.maintenance.erasure import QUIET_MS

@@ -14,7 +14,7 @@ from lakesync.errors import NotFound, Unavailable
 from lakesync.log.declare import Declare
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
-from lakesync.maintenance.retention import Forgetter, Trimmer
+from lakesync.maintenance.horizons import Forgetter, Trimmer
 from lakesync.ports import NO_HEAD, FlushState
 from lakesync.runtime.retention import (
     SINGLES_MAX,

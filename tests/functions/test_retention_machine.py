@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.checkpoint.replay_from import flushed_from_json
+from lakesync.checkpoint import flushed_from_json
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.checkpoint_upkeep import KEEP_MS, Keeper
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance.horizons import Trimmer
 from lakesync.runtime.retention import Retention, Slices, retain_handler
 from tests.functions.conftest import Context, no_deletion
 from tests.support.builders import at_ms, delete, insert, update

@@ -17,13 +17,13 @@ from lakesync.core.messages import Pull, Push
 from lakesync.errors import Unavailable
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.ports import Connection, Revocation
-from lakesync.runtime import observe, wiring, wiring_connectors, wiring_realtime
+from lakesync.runtime import observe, websockets, wiring, wiring_connectors
 from lakesync.runtime import websocket_frames as frames_module
 from lakesync.runtime.websocket_frames import COUNTED_AT_ONCE, WINDOW_FRAMES_MAX, WINDOW_S
-from lakesync.runtime.wiring_realtime import FramesSettings
-from lakesync.wire import frames, proto
+from lakesync.runtime.websockets import FramesSettings
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.functions.conftest import Context, event
 from tests.support.acting import use_memory_outside
 from tests.support.polling import MemorySecrets
@@ -65,19 +65,19 @@ class Api:
         answer = self.call("frames", event("frames_pull") | {"body": frame} | changed)
         assert answer == {"statusCode": 200}, "the emulator would send a body to the client"
         (answered,) = self.sockets.sent[NAME]
-        return frames.decode_frame(answered)
+        return proto.decode_frame(answered)
 
-    def refusal(self, frame: object, **changed: Any) -> frames.Refused:
+    def refusal(self, frame: object, **changed: Any) -> proto.Refused:
         tag, body = self.send(frame, **changed)
         assert tag is Tag.REFUSAL
-        return frames.decode_refusal(body)
+        return proto.decode_refusal(body)
 
 
 @pytest.fixture
 def api(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Api:
     served = Api(functions)
-    monkeypatch.setattr(wiring_realtime, "connections", lambda _: served.connections)
-    monkeypatch.setattr(wiring_realtime, "sockets", lambda _: served.sockets)
+    monkeypatch.setattr(websockets, "connections", lambda _: served.connections)
+    monkeypatch.setattr(websockets, "sockets", lambda _: served.sockets)
     for name, value in {
         "CONNECTIONS_TABLE": "connections",
         "SOCKET_HOST": "socketsapi.execute-api.eu-central-1.amazonaws.com",
@@ -100,7 +100,7 @@ def some_push(client: str = "phone-1", title: str = "Buy milk") -> Push:
     return Push(client, ((0, delta),), own_cursor=True)
 
 
-PULL = frames.encode_pull_frame(Pull("phone-1", removes=True, own_cursor=True), 7)
+PULL = proto.encode_pull_frame(Pull("phone-1", removes=True, own_cursor=True), 7)
 
 # --- who may connect ------------------------------------------------------------------------------
 
@@ -174,18 +174,18 @@ def test_a_closed_connection_is_removed(api: Api) -> None:
 @pytest.mark.law("T7")
 def test_a_push_and_a_pull_are_answered_under_their_ids(api: Api) -> None:
     api.connect()
-    tag, body = api.send(frames.encode_push_frame(some_push(), 5))
-    assert (tag, frames.answered_id_of(tag, body)) == (Tag.PUSH, 5)
+    tag, body = api.send(proto.encode_push_frame(some_push(), 5))
+    assert (tag, proto.answered_id_of(tag, body)) == (Tag.PUSH, 5)
     assert proto.decode_receipt(body).accepted == 1
     tag, body = api.send(PULL)
-    assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 7)
+    assert (tag, proto.answered_id_of(tag, body)) == (Tag.PULL, 7)
     assert proto.decode_page(body).count == 1
 
 
 @pytest.mark.law("T7")
 def test_a_page_too_large_for_a_frame_is_refused(api: Api) -> None:
     api.connect()
-    service = wiring_realtime.frame_service(wiring.load(FramesSettings))
+    service = websockets.frame_service(wiring.load(FramesSettings))
     service._pushes.push(GATEWAY, some_push(title="x" * 150_000))
 
     refused = api.refusal(PULL)
@@ -201,9 +201,9 @@ def test_a_page_too_large_for_a_frame_is_refused(api: Api) -> None:
         None,
         "AA==",
         "CQ==",
-        frames.encode_frame(Tag.PUSH, b"\x08"),
-        frames.encode_push_frame(some_push(), 5)[:40],
-        "A" * (frames.FRAME_CHARS_MAX + 4),
+        proto.encode_frame(Tag.PUSH, b"\x08"),
+        proto.encode_push_frame(some_push(), 5)[:40],
+        "A" * (proto.FRAME_CHARS_MAX + 4),
     ],
 )
 def test_a_malformed_frame_closes_the_connection_with_an_error_code(
@@ -229,11 +229,11 @@ def test_a_binary_frame_closes_the_connection(api: Api) -> None:
 @pytest.mark.parametrize(
     ("frame", "code"),
     [
-        (frames.encode_pull_frame(Pull("phone-1", deltas_max=-1 & 0xFFFFFFFF), 7), None),
-        (frames.encode_pull_frame(Pull("phone-2"), 7), "FORBIDDEN"),
-        (frames.encode_push_frame(some_push("phone-2"), 7), "FORBIDDEN"),
-        (frames.encode_pull_frame(Pull("phone-1", snapshot="nonsense"), 7), "VALIDATION_ERROR"),
-        (frames.encode_pull_frame(replace(Pull("phone-1"), since=1 << 62), 7), "CURSOR_EXPIRED"),
+        (proto.encode_pull_frame(Pull("phone-1", deltas_max=-1 & 0xFFFFFFFF), 7), None),
+        (proto.encode_pull_frame(Pull("phone-2"), 7), "FORBIDDEN"),
+        (proto.encode_push_frame(some_push("phone-2"), 7), "FORBIDDEN"),
+        (proto.encode_pull_frame(Pull("phone-1", snapshot="nonsense"), 7), "VALIDATION_ERROR"),
+        (proto.encode_pull_frame(replace(Pull("phone-1"), since=1 << 62), 7), "CURSOR_EXPIRED"),
     ],
 )
 def test_an_invalid_request_is_answered_and_keeps_the_connection_open(
@@ -242,7 +242,7 @@ def test_an_invalid_request_is_answered_and_keeps_the_connection_open(
     api.connect()
     _, body = api.send(frame)
     if code is not None:
-        refused = frames.decode_refusal(body)
+        refused = proto.decode_refusal(body)
         assert (refused.request_id, refused.error.code, refused.closes) == (7, code, False)
     assert api.sockets.closed == []
     assert api.send(PULL)[0] is Tag.PULL
@@ -252,7 +252,7 @@ def test_an_invalid_request_is_answered_and_keeps_the_connection_open(
 def test_frames_with_server_side_tags_are_refused(api: Api) -> None:
     api.connect()
     for tag in (Tag.BROADCAST, Tag.ACTION_RESPONSE, Tag.REFUSAL, Tag.KEEP_ALIVE):
-        assert api.refusal(frames.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
+        assert api.refusal(proto.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
 
 
 def some_actions(*orders: int, client: str = "phone-1", connector: str = "slack") -> bytes:
@@ -290,10 +290,10 @@ def test_an_action_run_over_a_socket_is_not_repeated_over_https(
 ) -> None:
     api.connect()
 
-    tag, body = api.send(frames.encode_action_frame(some_actions(1, 2), 9))
+    tag, body = api.send(proto.encode_action_frame(some_actions(1, 2), 9))
 
     assert tag is Tag.ACTION_RESPONSE
-    assert frames.answered_id_of(tag, body) == 9
+    assert proto.answered_id_of(tag, body) == 9
     results = pb.ActionResponse.FromString(body).results
     assert [json.loads(each.success.data) for each in results] == [{"n": 1}, {"n": 2}]
     again = functions.load("actions")
@@ -315,13 +315,13 @@ def test_invalid_actions_over_a_socket_are_refused_as_over_https(
     api.connect()
 
     def code(body: bytes) -> str:
-        refused = api.refusal(frames.encode_action_frame(body, 7))
+        refused = api.refusal(proto.encode_action_frame(body, 7))
         assert (refused.request_id, refused.closes) == (7, False)
         return refused.error.code
 
     assert code(some_actions(1, client="other")) == "FORBIDDEN"
     assert code(some_actions(*range(26))) == "VALIDATION_ERROR"
-    _, body = api.send(frames.encode_action_frame(some_actions(1, connector="nobody"), 7))
+    _, body = api.send(proto.encode_action_frame(some_actions(1, connector="nobody"), 7))
     (result,) = pb.ActionResponse.FromString(body).results
     assert result.error.code == "ACTION_NOT_SUPPORTED"
     assert outside.done == []
@@ -340,7 +340,7 @@ def test_refusals_and_failures_of_the_actions_function_are_reported(
     monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: answers.pop(0))
     api.connect()
     codes = [
-        api.refusal(frames.encode_action_frame(some_actions(1), 7)).error.code for _ in range(3)
+        api.refusal(proto.encode_action_frame(some_actions(1), 7)).error.code for _ in range(3)
     ]
     assert codes == ["UNAVAILABLE", "REVOKED", "INTERNAL_ERROR"]
     assert outside.done == []
@@ -460,7 +460,7 @@ def test_a_token_expiring_during_a_frame_closes_the_connection_at_the_next_frame
 def test_a_push_whose_connection_is_lost_is_committed_once(api: Api, functions: Functions) -> None:
     api.connect()
     api.sockets.gone.add(NAME)
-    frame = frames.encode_push_frame(some_push(), 5)
+    frame = proto.encode_push_frame(some_push(), 5)
     answer = api.call("frames", event("frames_pull") | {"body": frame})
 
     assert answer == {"statusCode": 200}
@@ -506,12 +506,12 @@ def socket_event(headers: dict[str, str], query: dict[str, str] | None = None) -
 @pytest.mark.law("T1")
 def test_a_commit_is_broadcast_to_connections(api: Api) -> None:
     api.connect()
-    service = wiring_realtime.frame_service(wiring.load(FramesSettings))
+    service = websockets.frame_service(wiring.load(FramesSettings))
     service._pushes.push(GATEWAY, some_push("laptop"))
     api.call("notify", event("notify_commits"))
 
     (frame,) = api.sockets.sent[NAME]
-    tag, body = frames.decode_frame(frame)
+    tag, body = proto.decode_frame(frame)
     assert (tag, proto.decode_page(body).is_poke) == (Tag.BROADCAST, True)
 
 
@@ -536,7 +536,7 @@ def test_an_unfinished_broadcast_is_retried_and_time_is_shared_among_gateways(
             name = f"{gateway}-{number:03}"
             connection = Connection(gateway, name, name, "ann", 4e9, int(time.time() * 1000), {})
             api.connections.add(connection)
-    service = wiring_realtime.frame_service(wiring.load(FramesSettings))
+    service = websockets.frame_service(wiring.load(FramesSettings))
     for gateway in ("demo", "other"):
         service._pushes.push(gateway, some_push("laptop"))
     notify = functions.load("notify")

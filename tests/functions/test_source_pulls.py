@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.copying import Lifecycle
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
@@ -18,7 +18,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Archive, Destination
 from lakesync.errors import AdapterRefused, AdapterUnreachable
 from lakesync.runtime import deliver, wiring
-from lakesync.testing.batches import batch
+from lakesync.testing.database_contract import batch
 from lakesync.wire.proto import decode_page
 from tests.functions.conftest import Context, event
 

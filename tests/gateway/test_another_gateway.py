@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core.epoch import identity_of, new_epoch, restored_at, was_restored
+from lakesync.core.gateway_identity import identity_of, new_epoch, restored_at, was_restored
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.errors import AnotherGateway, CursorExpired, LakeSyncError
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.item_format import pack_mark, unpack_mark
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core.append import REMEMBERED_MAX, REMEMBERED_MIN, AppendMark, advanced
+from lakesync.core.merge import REMEMBERED_MAX, REMEMBERED_MIN, AppendMark, advanced
 from lakesync.errors import LakeSyncError
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 
@@ -140,7 +140,7 @@ def test_events_with_equal_stamps_are_each_accepted_once(
 def test_new_events_with_equal_stamps_are_refused_beyond_a_bound(
     service: PushService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.core.append.REMEMBERED_MAX", 10)
+    monkeypatch.setattr("lakesync.core.merge.REMEMBERED_MAX", 10)
     events = [event(number, at=7) for number in range(12)]
     service.push(GATEWAY, push(*events[:8]))
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core import declared_names
 from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
-from lakesync.core.declared_names import admitting, user_digest
 from lakesync.core.names import folded
 from lakesync.errors import Conflict, NotFound, TooManyTables
-from lakesync.log.declare import Declare
+from lakesync.log import declare as declared_names
+from lakesync.log.declare import Declare, admitting, user_digest
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pusher
 

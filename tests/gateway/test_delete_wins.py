@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core.delta import Op, make_delta
+from lakesync.core.delta import Op, make_delta, parse
 from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.messages import Pull
-from lakesync.core.values import parse
-from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.gateway.filtered_reads import RuleFilter
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime, administrator, deltas_of, puller, pusher
 from tests.support.strategies import row_deltas

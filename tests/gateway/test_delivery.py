@@ -19,7 +19,7 @@ from lakesync.gateway.frame_delivery import (
     Outgoing,
 )
 from lakesync.ports import Connection, Delivered
-from lakesync.runtime.websocket_notify import notify_handler
+from lakesync.runtime.websocket_frames import notify_handler
 from tests.support.sockets import GATEWAY, FakeSockets
 
 

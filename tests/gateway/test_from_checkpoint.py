@@ -13,10 +13,9 @@ from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.merge import view
 from lakesync.core.messages import SNAPSHOT, Progress, Pull
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
-from lakesync.gateway.paging import ResumeToken, resume_token_of
-from lakesync.maintenance.restore import begin_epoch
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.gateway.filtered_reads import ResumeToken, resume_token_of
+from lakesync.maintenance.horizons import begin_epoch
+from lakesync.wire.records import decode_records, decode_row_state
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
 

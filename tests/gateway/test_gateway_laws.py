@@ -25,9 +25,8 @@ from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import OutcomeKind, Pull
 from lakesync.errors import LakeSyncError
-from lakesync.log.lanes import IDLE_MS, close_idle
-from lakesync.log.limits import Limits
-from lakesync.wire.row_state import decode_row_state
+from lakesync.log.lanes import IDLE_MS, Limits, close_idle
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, push
 from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
 from tests.support.oracle import expected_row

@@ -12,11 +12,10 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import Backpressure, Contention
-from lakesync.log.lanes import FREE_MS, IDLE_MS, close_lanes
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import FREE_MS, IDLE_MS, Limits, close_lanes
 from lakesync.log.read import RAISED_EVERY_MS
 from lakesync.maintenance.flush import Flusher
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.commits import logged
 from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core import declared_names
 from lakesync.errors import NameTaken
+from lakesync.log import declare
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pusher
 
@@ -149,7 +149,7 @@ def test_schema_adopts_declared_names_and_its_own_spelling_stands(
 def test_table_without_a_schema_has_a_bounded_number_of_columns(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared_names, "TABLE_COLUMNS_MAX", 2)
+    monkeypatch.setattr(declare, "TABLE_COLUMNS_MAX", 2)
     service = pusher(buffer, time_=time)
     many = [update(f"r{n}", at=at_ms(n), **dict[str, Any]({f"c{n}": n})) for n in range(4)]
 

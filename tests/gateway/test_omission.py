@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.checkpoint import store
-from lakesync.core.delta import Op
+from lakesync.core.delta import Op, parse
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull, Resync
-from lakesync.core.values import parse
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.gateway.test_rule_filter import RULES, edits, may_see
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY as KEPT_GATEWAY

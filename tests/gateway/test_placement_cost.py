@@ -17,7 +17,7 @@ from lakesync.core.messages import Pull
 from lakesync.errors import ValidationFailed
 from lakesync.log.lanes import IDLE_MS, pull_units, push_units
 from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 from tests.support.lake import Messages, Objects

@@ -12,7 +12,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from lakesync.ports import HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import (

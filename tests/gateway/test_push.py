@@ -10,11 +10,11 @@ import pytest
 
 from lakesync.buffer import item_format
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core import declared_names
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import AtomicPushTooLarge, Contention, LakeSyncError
-from lakesync.log.limits import Limits
+from lakesync.log import declare
+from lakesync.log.lanes import Limits
 from lakesync.log.push_parts import delta_bytes
 from lakesync.wire.records import encode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
@@ -400,7 +400,7 @@ def test_accepted_delta_is_not_refused_after_the_clock_steps_back() -> None:
 class TestTables:
     @pytest.fixture(autouse=True)
     def _few_tables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(declared_names, "TABLES_MAX", 3)
+        monkeypatch.setattr(declare, "TABLES_MAX", 3)
 
     @pytest.mark.law("B13")
     def test_deltas_of_tables_beyond_the_limit_are_refused_individually(

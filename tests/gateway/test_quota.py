@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.memory_stores import MemoryQuotas
 from lakesync.errors import RateLimited, Unavailable
-from lakesync.gateway import quota as module
-from lakesync.gateway.quota import BUSY_SHARE, PAUSE_MS, SHARES, WINDOW_MS, Quotas
+from lakesync.gateway import access as module
+from lakesync.gateway.access import BUSY_SHARE, PAUSE_MS, SHARES, WINDOW_MS, Quotas
 from lakesync.ports import Quota, Usage, WindowUsage
 
 G = "g1"

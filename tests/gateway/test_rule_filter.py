@@ -1,4 +1,4 @@
-"""lakesync.gateway.rule_filter: what a client is sent of a log, under rules and their change."""
+"""lakesync.gateway.filtered_reads: what a client is sent of a log, under rules and their change."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.delta import Op, checked_delta
+from lakesync.core.delta import Op, checked_delta, parse
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.core.values import parse
 from lakesync.errors import CursorExpired, ValidationFailed
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from tests.support.builders import at_ms, delete, insert, push, update
 from tests.support.gateways import administrator, pusher
 from tests.support.readers import (

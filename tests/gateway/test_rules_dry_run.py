@@ -1,4 +1,4 @@
-"""lakesync.gateway.rules_dry_run: what rules would do, against what they do once they are saved."""
+"""lakesync.gateway.admin_changes: what rules would do, against what they do once they are saved."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.messages import Pull
 from lakesync.errors import RulesRefused
-from lakesync.gateway import rules_dry_run as trial
-from lakesync.gateway.rules_dry_run import TableTrial, trial_to_json
+from lakesync.gateway import admin_changes as trial
+from lakesync.gateway.admin_changes import TableTrial, trial_to_json
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime, administrator, deltas_of, puller, pusher
 

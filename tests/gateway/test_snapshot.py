@@ -10,7 +10,7 @@ from hypothesis import given
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import stamp
-from lakesync.core.epoch import was_restored
+from lakesync.core.gateway_identity import was_restored
 from lakesync.core.merge import EMPTY, RowState, deltas_of, fold
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.errors import (
@@ -21,14 +21,12 @@ from lakesync.errors import (
     Unavailable,
     ValidationFailed,
 )
-from lakesync.gateway.paging import resume_token_of
+from lakesync.gateway.filtered_reads import resume_token_of
 from lakesync.log.declare import Declare
-from lakesync.maintenance import restore
-from lakesync.maintenance.restore import begin_epoch
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance import horizons
+from lakesync.maintenance.horizons import Trimmer, begin_epoch
 from lakesync.ports import FlushState, HeadMoved
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_records, decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime, SeededChance, administrator, puller, pusher
 from tests.support.strategies import row_deltas
@@ -281,7 +279,7 @@ def test_epoch_begun_by_a_slow_clock_is_above_all_commits() -> None:
     begin_epoch(gateway.buffer, GATEWAY, wall_clock=lambda: 0)
 
     after = gateway.buffer.heads(GATEWAY)["main"]
-    assert after.commit >= heads["main"].commit + stamp(restore.LEAD_MS)
+    assert after.commit >= heads["main"].commit + stamp(horizons.LEAD_MS)
     assert after.trimmed == heads["main"].trimmed
 
 

@@ -9,7 +9,7 @@ import pytest
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, LakeSyncError, Unavailable
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
 from tests.support.lagging import LaggingBuffer

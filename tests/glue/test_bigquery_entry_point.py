@@ -17,7 +17,7 @@ from lakesync.core.deliveries import GATHER_MS, delivery_place
 from lakesync.core.schema import schema_to_json
 from lakesync.runtime import deliver, wiring
 from lakesync.runtime.settings import DeliverSettings
-from lakesync.testing.batches import schema
+from lakesync.testing.database_contract import schema
 from tests.delivery.world import GATEWAY, World
 from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed, rights
 from tests.support.bigquery import DATASET, bigquery_destination

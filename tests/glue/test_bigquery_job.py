@@ -21,7 +21,7 @@ from lakesync.core.deliveries import GATHER_MS
 from lakesync.core.schema import schema_to_json
 from lakesync.delivery.deliverer import Deliverer, JobRuns, large_places
 from lakesync.delivery.table_delivery import TableDelivery
-from lakesync.testing.batches import schema
+from lakesync.testing.database_contract import schema
 from lakesync_spark.bigquery import parts as parts_module
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
 from lakesync_spark.bigquery.run import run

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.checkpoint.manifest import Tombstones, digest
-from lakesync.checkpoint.replay_from import flushed_of
-from lakesync.checkpoint.store import Checkpoints
+from lakesync.checkpoint import flushed_of
+from lakesync.checkpoint.store import Checkpoints, Tombstones, digest
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.errors import AdapterFailed, Conflict
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from lakesync.wire.records import row_runs
 from lakesync_spark.common.arguments import Arguments, CheckpointArguments
 from lakesync_spark.iceberg.checkpoint import build
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Manifest
     from lakesync.core.delta import Delta
     from lakesync_spark.iceberg.checkpoint import Built
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.adapters.typed_values import text_of
-from lakesync.core.column_types import fits
-from lakesync.core.values import NULL, canonical
+from lakesync.core.column_types import fits, typed_text_of
+from lakesync.core.delta import NULL, canonical
 from lakesync.materialise.lake_schema import LakeColumn
 from lakesync_spark.iceberg.json_text import kept_text as kept_sql
 from lakesync_spark.iceberg.json_text import kept_texts, typed
@@ -85,7 +84,7 @@ def test_typed_value_and_its_kept_text_restore_the_original_text() -> None:
     for kind, text in product(KINDS, TEXTS):
         value, kept = typed_value(kind, text), kept_text(kind, text)
         if kept is None and text != NULL and kind != "json":
-            assert text_of(kind, value) == text
+            assert typed_text_of(kind, value) == text
         if isinstance(value, Decimal):
             assert value == Decimal(text.strip(b'"').decode())
     assert [kind for kind in KINDS if not any(map(fits, [kind] * len(TEXTS), TEXTS))] == ["null"]

@@ -15,10 +15,10 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import ORDINAL_END, Position
 from lakesync.connectors.port import Brought
 from lakesync.core.merge import fold
-from lakesync.flows.ledger_source import LedgerSource
-from lakesync.materialise.database import IcebergDatabase
-from lakesync.materialise.database.place import LakePlace
-from lakesync.testing.batches import schema
+from lakesync.flows.database_sources import LedgerSource
+from lakesync.materialise.iceberg_database import IcebergDatabase
+from lakesync.materialise.lake_catalogue import LakePlace
+from lakesync.testing.database_contract import schema
 from tests.glue.support.folder_catalogue import FolderCatalogue
 from tests.glue.support.lake import PREFIX
 from tests.glue.test_small_batches import begun, change, gone, put, take

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.core.config import JSON
-from lakesync.core.stored_formats import READS
+from lakesync.core.config import JSON, READS
 from lakesync.materialise.lake_schema import BatchMark
 from lakesync.materialise.work_queue import Lease
 from lakesync_spark.iceberg import table_run

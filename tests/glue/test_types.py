@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.core.column_types import fits
-from lakesync.core.delta import Op, make_delta
+from lakesync.core.delta import Op, canonical, make_delta
 from lakesync.core.schema import Column, TableSchema
-from lakesync.core.values import canonical
 from lakesync.errors import SchemaMismatch
 from lakesync.materialise.lake_schema import LakeColumn, described, evolve
 from lakesync_spark.iceberg import apply

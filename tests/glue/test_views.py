@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 
-from lakesync.adapters.typed_values import value_of
+from lakesync.core.column_types import value_of
 from lakesync.core.merge import as_read, view
 from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema

@@ -10,7 +10,7 @@ import pytest
 import lakesync.client
 from lakesync.client.storage.file import Position
 from lakesync.testing.memory_gateway import MemoryGateway
-from lakesync.wire.frames import encode_pull_frame
+from lakesync.wire.proto import encode_pull_frame
 from tests.support.markdown import PYTHON_BLOCK
 from tests.support.repository import ROOT
 from tests.support.some import some

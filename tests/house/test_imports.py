@@ -110,7 +110,7 @@ def test_spark_transforms_import_no_network_libraries() -> None:
 def test_only_adapters_and_edges_import_boto3() -> None:
     edges = (
         "adapters/lake/",
-        "actions/handlers/aws",
+        "actions/message_handlers",
         "buffer/",
         "runtime/",
         "cli/",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakesync.cli.cost.model import ALARMS, DETAILED_ALARMS
+from lakesync.cli.cost import ALARMS, DETAILED_ALARMS
 from lakesync.runtime import observe
 from lakesync.runtime.deliver import LAG
 from lakesync.runtime.materialise import LAKE_LAG, SMALL_FAULTS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import pytest
 
-from lakesync.cli.doctor.before import CHECKS
+from lakesync.cli.doctor.checks import CHECKS_AHEAD
 from lakesync.cli.doctor.deployer import (
     DEPLOYING,
     GRANTS,
@@ -142,7 +142,7 @@ def test_operations_page_covers_every_predeployment_check_and_failed_stack_state
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
     assert all(cell.strip() for row in rows for cell in row), "each says what to do"
     named = set(re.findall(r"`([a-z-]+)`", " ".join(row[0] for row in rows)))
-    assert named == set(CHECKS)
+    assert named == set(CHECKS_AHEAD)
     failures = set(re.findall(r"`([A-Z_]+_(?:COMPLETE|FAILED))`", section))
     assert failures == {"ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_FAILED"}
     for status in failures:

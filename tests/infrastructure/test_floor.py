@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakesync.cli.cost import counts, model
+from lakesync.cli import cost
+from lakesync.cli.cost import counts
 from tests.infrastructure.stack import folder_of, functions, resources, template
 from tests.support.some import some
 
@@ -18,8 +19,8 @@ def _unconditional(kind: str) -> int:
 def test_cost_floor_counts_every_alarm_and_each_alarm_reads_one_metric() -> None:
     alarms = resources("AWS::CloudWatch::Alarm")
 
-    assert _unconditional("AWS::CloudWatch::Alarm") == model.ALARMS
-    assert len(alarms) - model.ALARMS == model.DETAILED_ALARMS
+    assert _unconditional("AWS::CloudWatch::Alarm") == cost.ALARMS
+    assert len(alarms) - cost.ALARMS == cost.DETAILED_ALARMS
     assert all("Metrics" not in alarm["Properties"] for alarm in alarms.values())
 
 
@@ -27,8 +28,8 @@ def test_cost_floor_counts_secrets_and_polled_queues() -> None:
     sources = [each["Properties"] for each in resources("AWS::Lambda::EventSourceMapping").values()]
     queues = [each for each in sources if "Queue" in str(each["EventSourceArn"])]
 
-    assert _unconditional("AWS::SecretsManager::Secret") == model.SECRETS
-    assert len(queues) == model.POLLED_QUEUES
+    assert _unconditional("AWS::SecretsManager::Secret") == cost.SECRETS
+    assert len(queues) == cost.POLLED_QUEUES
 
 
 def _schedules() -> list[str]:
@@ -47,8 +48,8 @@ def _schedules() -> list[str]:
 @pytest.mark.parametrize(
     ("expression", "times"),
     [
-        (f"rate({model.FLUSH_TICK_MINUTES} minute)", 1),
-        (f"rate({model.CONNECTIONS_EVERY_MINUTES} minutes)", 1),
+        (f"rate({cost.FLUSH_TICK_MINUTES} minute)", 1),
+        (f"rate({cost.CONNECTIONS_EVERY_MINUTES} minutes)", 1),
         ("rate(${SweepEveryMinutes} minutes)", 3),
         ("rate(${MaintainEveryHours} hours)", 1),
         ("rate(${CheckpointEveryHours} hours)", 1),
@@ -65,7 +66,7 @@ def test_cost_floor_assumes_the_default_schedule_intervals() -> None:
         name: each["Default"] for name, each in template()["Parameters"].items()
     }
 
-    assert defaults["SweepEveryMinutes"] == model.SWEEP_EVERY_MINUTES
+    assert defaults["SweepEveryMinutes"] == cost.SWEEP_EVERY_MINUTES
     assert (defaults["MaintainEveryHours"], defaults["CheckpointEveryHours"]) == (24, 24)
 
 

@@ -108,7 +108,7 @@ from pathlib import Path
 sys.modules.update(dict.fromkeys({names!r}))
 import pyiceberg.catalog.glue, pyiceberg.catalog.rest
 from tests.support.lake_databases import LakeDatabases
-from lakesync.testing.batches import batch, numbered
+from lakesync.testing.database_contract import batch, numbered
 database = LakeDatabases(Path({str(tmp_path)!r})).adapter()
 print(database.insert_deltas(batch("t", numbered("t", 3))).unwrap().rows)
 """
@@ -190,10 +190,10 @@ LATER = {
     "import lakesync.materialise.opening\n",
     "move_flow": "import lakesync.connectors.large_polls, lakesync.flows.routes\n"
     "import lakesync.buffer.admin_stores, lakesync.buffer.dynamo, lakesync.buffer.admission\n"
-    "import lakesync.runtime.wiring, lakesync.compat.follower_pushes, lakesync.gateway.push\n"
+    "import lakesync.runtime.wiring, lakesync.compat.follower_deltas, lakesync.gateway.push\n"
     "import lakesync.adapters.postgres, lakesync.adapters.mysql, lakesync.adapters.lake.adapter\n"
     "import lakesync.adapters.connect, lakesync.adapters.lake.sqs, lakesync.adapters.lake.s3\n"
-    "import lakesync.materialise.opening, lakesync.materialise.database\n"
+    "import lakesync.materialise.opening, lakesync.materialise.iceberg_database\n"
     "import lakesync.adapters.bigquery, lakesync.adapters.objects\n"
     "import lakesync.adapters.lake.s3_adapter\n"
     "from lakesync.connectors.registry import connector_type\n"

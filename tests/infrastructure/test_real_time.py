@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from lakesync.wire import frames
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.infrastructure.stack import resources
 
 
@@ -25,7 +25,7 @@ def test_api_gateway_answers_keep_alives_without_a_function() -> None:
         )
     )
 
-    chosen = json.loads(frames.KEEP_ALIVE)
+    chosen = json.loads(proto.KEEP_ALIVE)
     assert api["RouteSelectionExpression"] == "$request.body.action"
     assert (route["RouteKey"], route["Target"]) == (
         chosen["action"],
@@ -43,7 +43,7 @@ def test_api_gateway_answers_keep_alives_without_a_function() -> None:
         {"Ref": "KeepAlive"},
         "$default",
     )
-    assert answer["ResponseTemplates"] == {"$default": frames.KEEP_ALIVE_ANSWER}
+    assert answer["ResponseTemplates"] == {"$default": proto.KEEP_ALIVE_ANSWER}
     # What the expression gives chooses the template; an unescaped dollar begins a variable.
     for chooses in (integration, answer):
         assert chooses["TemplateSelectionExpression"] == "\\$default"
@@ -59,7 +59,7 @@ def test_frames_match_no_custom_route_and_reach_the_frames_function() -> None:
     assert api["Routes"].keys() == keys
     for tag in Tag:
         with pytest.raises(ValueError, match="Expecting value"):
-            json.loads(frames.encode_frame(tag, b"message"))
+            json.loads(proto.encode_frame(tag, b"message"))
 
 
 @pytest.mark.law("T5")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.cli.doctor.storage import PROTECTION, RECOVERY, STREAM, STREAM_VIEW, missing
+from lakesync.cli.doctor.protection import PROTECTION, RECOVERY, STREAM, STREAM_VIEW, missing
 from tests.infrastructure.stack import as_list, functions, resources, statements, template
 
 if TYPE_CHECKING:

@@ -26,12 +26,11 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import MAIN_LANE
 from lakesync.gateway.broadcast import TURN_MS_MAX
 from lakesync.gateway.frame_delivery import SENT_PER_S_MAX
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from lakesync.maintenance.erasure import OBJECT_KINDS
-from lakesync.materialise.database import IcebergDatabase
-from lakesync.materialise.database.place import LakePlace
-from lakesync.materialise.lake_catalogue import LakeCatalogue
-from lakesync.runtime import settings, wiring_realtime
+from lakesync.materialise.iceberg_database import IcebergDatabase
+from lakesync.materialise.lake_catalogue import LakeCatalogue, LakePlace
+from lakesync.runtime import settings, websockets
 from tests.infrastructure.stack import (
     accepts,
     alarms_on,
@@ -1123,10 +1122,10 @@ def test_every_function_folder_and_sample_event_belongs_to_a_function() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("AuthoriseFunction", wiring_realtime.AuthoriseFunctionSettings),
+        ("AuthoriseFunction", websockets.AuthoriseFunctionSettings),
         ("PushFunction", settings.PushSettings),
-        ("PullFunction", wiring_realtime.PullFunctionSettings),
-        ("AdminFunction", wiring_realtime.AdminFunctionSettings),
+        ("PullFunction", websockets.PullFunctionSettings),
+        ("AdminFunction", websockets.AdminFunctionSettings),
         ("FlushFunction", settings.FlushSettings),
         ("ScheduleFlushFunction", settings.ScheduleFlushSettings),
         ("MaterialiseFunction", settings.MaterialiseSettings),
@@ -1138,10 +1137,10 @@ def test_every_function_folder_and_sample_event_belongs_to_a_function() -> None:
         ("AttachmentsFunction", settings.AttachmentSettings),
         ("DeliverFunction", settings.DeliverSettings),
         ("PullSourceFunction", settings.SourcePullSettings),
-        ("ConnectFunction", wiring_realtime.ConnectSettings),
-        ("DisconnectFunction", wiring_realtime.ConnectionsSettings),
-        ("FramesFunction", wiring_realtime.FramesSettings),
-        ("NotifyFunction", wiring_realtime.NotifySettings),
+        ("ConnectFunction", websockets.ConnectSettings),
+        ("DisconnectFunction", websockets.ConnectionsSettings),
+        ("FramesFunction", websockets.FramesSettings),
+        ("NotifyFunction", websockets.NotifySettings),
     ],
 )
 def test_each_function_has_all_required_environment_variables_and_no_unknown_ones(

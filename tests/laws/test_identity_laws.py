@@ -12,8 +12,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.delta import Delta, Op, delta_id_of, make_delta
-from lakesync.core.values import canonical, parse, recanonical
+from lakesync.core.delta import Delta, Op, canonical, delta_id_of, make_delta, parse, recanonical
 from lakesync.errors import ValidationFailed
 from tests.support.doubles import loads
 from tests.support.strategies import deltas, ids, json_values, texts

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakesync.core.delta import Delta, Op
 from lakesync.core.merge import EMPTY, RowState, apply, as_read, fold, join, state_of, view
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_row_state
 from tests.support.builders import delete, insert, update
 from tests.support.oracle import expected_row
 from tests.support.strategies import FEW_CLIENTS, deltas, row_delta, row_deltas, row_states

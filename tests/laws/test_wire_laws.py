@@ -14,8 +14,7 @@ from lakesync.core.messages import DeltaOutcome, OutcomeKind, Pull, PullPage, Pu
 from lakesync.errors import InvalidInput
 from lakesync.wire import jsonish, proto
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.records import decode_records, encode_records
-from lakesync.wire.row_state import decode_row_state, encode_row_state
+from lakesync.wire.records import decode_records, decode_row_state, encode_records, encode_row_state
 from tests.support.builders import insert
 from tests.support.strategies import (
     any_text,

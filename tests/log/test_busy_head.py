@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from lakesync.ports import HeadBusy
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, pusher

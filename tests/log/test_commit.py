@@ -9,7 +9,7 @@ import pytest
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
 from lakesync.errors import Unavailable
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, pusher
 

@@ -15,7 +15,7 @@ from lakesync.buffer import item_format
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
-from lakesync.core.epoch import new_epoch, restored_at
+from lakesync.core.gateway_identity import new_epoch, restored_at
 from lakesync.core.layout import MAIN_LANE, SHARDS_MAX, LaneCount, Lanes, Layout
 from lakesync.log.lanes import (
     HEAD_BYTES,

@@ -20,8 +20,15 @@ from lakesync.errors import Contention, Unavailable
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.lanes import FREE_MS, IDLE_MS, LaneChoice, close_idle, close_lanes, idle_lanes
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import (
+    FREE_MS,
+    IDLE_MS,
+    LaneChoice,
+    Limits,
+    close_idle,
+    close_lanes,
+    idle_lanes,
+)
 from lakesync.log.read import RAISED_EVERY_MS
 from lakesync.log.row_cache import RowCache
 from lakesync.ports import NO_HEAD, Head

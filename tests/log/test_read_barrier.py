@@ -13,7 +13,7 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import ONE_LANE
 from lakesync.errors import Contention
 from lakesync.log.read import CLOCKS_APART_MS, RAISED_EVERY_MS, ReadBarrier, read_all
-from lakesync.maintenance import restore
+from lakesync.maintenance import horizons
 from lakesync.ports import NO_HEAD, Head, HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.commits import Writer
@@ -104,7 +104,7 @@ def test_beginning_an_epoch_is_retried_with_pauses_and_then_fails(
 
     monkeypatch.setattr(buffer, "begin_epoch", moved)
     with pytest.raises(Contention):
-        restore.begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
+        horizons.begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
     assert buffer.pauses == list(range(1, 10))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.log import row_cache
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.gateways import GivenTime, pusher
 

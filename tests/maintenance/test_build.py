@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint import store
-from lakesync.checkpoint.manifest import began_ms_of, digest, progress_key, since_of
-from lakesync.checkpoint.store import Checkpoints
+from lakesync.checkpoint.store import Checkpoints, began_ms_of, digest, progress_key, since_of
 from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
 from lakesync.errors import AdapterFailed, CursorExpired, LakeSyncError, Unavailable
 from lakesync.maintenance import checkpoint_upkeep as build
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader

@@ -32,7 +32,7 @@ from lakesync.log.declare import Declare
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.erasure import QUIET_MS, Deleter
 from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance.horizons import Trimmer
 from lakesync.ports import GATEWAY_KIND, DeliveryState, Quota, Revocation, Usage
 from tests.support.builders import WALL_MS, insert, push, update
 from tests.support.gateways import GivenTime, SeededChance, pulled, pusher

@@ -15,10 +15,10 @@ import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core import declared_names
 from lakesync.core.deliveries import claims_of_message, tables_of_message
 from lakesync.errors import AdapterFailed, Backpressure
-from lakesync.log.limits import Limits
+from lakesync.log import declare
+from lakesync.log.lanes import Limits
 from lakesync.maintenance import flush as batch_module
 from lakesync.maintenance import flush as run
 from lakesync.maintenance.flush import Flusher, due_gateways
@@ -495,8 +495,8 @@ def test_announcement_is_small_even_for_a_large_claim(
 ) -> None:
     """SQS takes 256 KB; a claim may be larger."""
     for bound in ("TABLE_COLUMNS_MAX", "CLIENT_COLUMNS_MAX", "CLIENT_TABLE_COLUMNS_MAX"):
-        monkeypatch.setattr(declared_names, bound, 5_000)
-    monkeypatch.setattr(declared_names, "DECLARED_BYTES_MAX", 1_000_000)
+        monkeypatch.setattr(declare, bound, 5_000)
+    monkeypatch.setattr(declare, "DECLARED_BYTES_MAX", 1_000_000)
     lake = Lake()
     service = pusher(lake.buffer, time_=lake.time)
     for number in range(10):

@@ -6,16 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.checkpoint.replay_from import (
-    Flushed,
-    flushed_from_json,
-    flushed_of,
-    flushed_to_json,
-    out_of_lake,
-)
+from lakesync.checkpoint import Flushed, flushed_from_json, flushed_of, flushed_to_json, out_of_lake
 from lakesync.errors import ValidationFailed
 from lakesync.log.read import ReadBarrier
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import TABLE, insert
 from tests.support.checkpoints import GATEWAY, Kept
 

@@ -20,7 +20,7 @@ from lakesync.core.config import (
     read_flushing,
 )
 from lakesync.errors import NameTaken, ValidationFailed
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from lakesync.maintenance.flush import due_gateways
 from tests.maintenance.test_flush import GATEWAY, Lake
 from tests.support.builders import at_ms, insert, push

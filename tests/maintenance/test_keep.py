@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lakesync.checkpoint.manifest import since_of
+from lakesync.checkpoint.store import since_of
 from lakesync.errors import AdapterFailed, LakeSyncError
 from lakesync.maintenance.checkpoint_upkeep import KEEP_MS, PROGRESS_MS_MAX, CleanReport, Keeper
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import at_ms, insert
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
 from tests.support.lake import Killed, Life

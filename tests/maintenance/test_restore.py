@@ -8,7 +8,7 @@ import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.layout import MAIN_LANE
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, pusher
 

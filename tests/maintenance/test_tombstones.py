@@ -12,10 +12,10 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import RowForgotten, Unavailable, ValidationFailed
-from lakesync.maintenance import retention as forget
-from lakesync.maintenance.retention import ForgetReport
+from lakesync.maintenance import horizons as forget
+from lakesync.maintenance.horizons import ForgetReport
 from lakesync.ports import HeadMoved
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
 from tests.support.gateways import pusher

@@ -13,7 +13,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, CursorExpired, LakeSyncError
-from lakesync.maintenance.retention import Trimmer, TrimReport, trim_horizon
+from lakesync.maintenance.horizons import Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.commits import logged

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.adapters.typed_values import value_of
-from lakesync.core.column_types import TYPES
+from lakesync.core.column_types import TYPES, value_of
 from lakesync.core.config import JSON, PARQUET
 from lakesync.core.deliveries import parse_claim
-from lakesync.core.values import NULL, canonical
+from lakesync.core.delta import NULL, canonical
 from lakesync.errors import ValidationFailed
 from lakesync.maintenance.flush import batches
 from lakesync.materialise import change_files

@@ -28,15 +28,15 @@ from lakesync.errors import (
     AdapterUnreachable,
     ValidationFailed,
 )
-from lakesync.materialise.database import adapter as table_module
-from lakesync.materialise.database import pair as sweeping_module
-from lakesync.materialise.database import pair as writing_module
-from lakesync.materialise.database import state_table as state_files_module
-from lakesync.materialise.database.state_table import Leaves, StateFiles
+from lakesync.materialise import iceberg_database as table_module
+from lakesync.materialise import state_table as state_files_module
+from lakesync.materialise import table_pair as sweeping_module
+from lakesync.materialise import table_pair as writing_module
 from lakesync.materialise.lake_schema import EPOCH
 from lakesync.materialise.opening import lake_place, opened_database
+from lakesync.materialise.state_table import Leaves, StateFiles
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, schema
+from lakesync.testing.database_contract import batch, merged, schema
 from tests.support.destinations import new_table
 from tests.support.lake_databases import LakeDatabases
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.core.delta import Delta
-    from lakesync.materialise.database import IcebergDatabase
+    from lakesync.materialise.iceberg_database import IcebergDatabase
 
 TABLE = "orderLines"
 
@@ -301,7 +301,7 @@ def test_errors_of_the_catalogue_become_lakesync_errors(
 def test_changed_row_rewrites_one_of_many_files(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.materialise.database.state_table.FILE_ROWS_MAX", 10)
+    monkeypatch.setattr("lakesync.materialise.state_table.FILE_ROWS_MAX", 10)
     monkeypatch.setattr(state_files_module, "REMEMBERED_ROWS", 20)
     monkeypatch.setattr(state_files_module, "WINDOW_ROWS", 15)
     database, last = lake.adapter("acme"), 0

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.typed_values import value_of
 from lakesync.core.clock import STAMP_MAX, stamp
+from lakesync.core.column_types import value_of
 from lakesync.core.delta import Op, checked_delta, make_delta
 from lakesync.core.merge import as_read, fold, view
 from lakesync.materialise.lake_rows import StagedDelta, change_row, row_of

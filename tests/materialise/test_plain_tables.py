@@ -14,14 +14,21 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
-from lakesync.adapters.snapshots import ADDED, CHANGED, SAME, Step
+from lakesync.adapters.database import (
+    ADDED,
+    CHANGED,
+    SAME,
+    PlacedDelta,
+    Position,
+    SnapshotStep,
+    TableBatch,
+)
 from lakesync.connectors.port import Brought
 from lakesync.core.flows import PlainTable as Declared
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
-from lakesync.flows.snapshot_source import PlainSource
-from lakesync.materialise.database.plain_tables import PlainTable
+from lakesync.flows.database_sources import PlainSource
+from lakesync.materialise.iceberg_database import PlainTable
 from lakesync.result import Err
 from tests.flows.world import GATEWAY, World
 from tests.support.builders import insert
@@ -156,7 +163,7 @@ def test_following_a_commit_reads_only_its_changed_rows(lake: LakeDatabases) -> 
 def test_snapshots_of_compaction_are_not_read_again() -> None:
     operations = [Operation.APPEND, Operation.APPEND, Operation.REPLACE, Operation.APPEND]
 
-    def steps_of(operations: list[Operation]) -> list[Step]:
+    def steps_of(operations: list[Operation]) -> list[SnapshotStep]:
         snapshots = {
             at: SimpleNamespace(snapshot_id=at, parent_snapshot_id=at - 1 or None, timestamp_ms=at,
                                 summary=SimpleNamespace(operation=operation))
@@ -170,9 +177,9 @@ def test_snapshots_of_compaction_are_not_read_again() -> None:
 
     added, same, last = steps_of(operations)
     assert [added, same, last] == [
-        Step(1, 2, 2, ADDED), Step(2, 3, 3, SAME), Step(3, 4, 4, ADDED)
+        SnapshotStep(1, 2, 2, ADDED), SnapshotStep(2, 3, 3, SAME), SnapshotStep(3, 4, 4, ADDED)
     ]  # fmt: skip
-    assert steps_of([*operations, Operation.DELETE]) == [Step(1, 5, 5, CHANGED)]
+    assert steps_of([*operations, Operation.DELETE]) == [SnapshotStep(1, 5, 5, CHANGED)]
     assert list(PlainTable(None, "raw.orders").rows(same, ["id"])) == []  # type: ignore[arg-type]
 
 
@@ -180,7 +187,7 @@ def test_snapshots_of_compaction_are_not_read_again() -> None:
 def test_rows_are_compared_in_parts_and_only_differences_are_delivered(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.flows.snapshot_source.COMPARED_ROWS_MAX", 7)
+    monkeypatch.setattr("lakesync.flows.database_sources.COMPARED_ROWS_MAX", 7)
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of(dict.fromkeys(range(40), "old")))
     copy.follow()
@@ -196,7 +203,7 @@ def test_rows_are_compared_in_parts_and_only_differences_are_delivered(
 def test_table_is_read_again_after_snapshots_expired_and_missing_rows_are_deleted(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.flows.snapshot_source.COMPARED_ROWS_MAX", 2)
+    monkeypatch.setattr("lakesync.flows.database_sources.COMPARED_ROWS_MAX", 2)
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of(dict.fromkeys(range(9), "old")))
     copy.follow()

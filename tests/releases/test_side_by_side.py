@@ -23,7 +23,7 @@ from lakesync.core.deliveries import claims_of_message, parse_claim
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import OutcomeKind
 from lakesync.wire.log_entries import inflate
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, delete, insert, push, update
 from tests.support.gateways import GivenTime
 from tests.support.lake import Messages, Objects

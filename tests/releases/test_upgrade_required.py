@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.buffer import item_format
-from lakesync.checkpoint.manifest import Manifest, manifest_from_json, manifest_to_json
+from lakesync.checkpoint.store import Manifest, manifest_from_json, manifest_to_json
+from lakesync.core import config
 from lakesync.core import config as configs
-from lakesync.core import stored_formats
 from lakesync.core.deliveries import parse_claim
 from lakesync.core.messages import Pull
 from lakesync.errors import Retry, UpgradeRequired
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def a_later_release() -> Iterator[None]:
     """What is declared meanwhile is declared by a release that raised the format."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_formats, "READS", stored_formats.READS + 1)
-        patch.setattr(configs, "WRITES", stored_formats.READS)
+        patch.setattr(config, "READS", config.READS + 1)
+        patch.setattr(configs, "WRITES", config.READS)
         yield
 
 
@@ -83,9 +83,9 @@ def test_release_that_cannot_read_the_configuration_changes_nothing(
 def test_newer_format_of_a_configuration_is_kept_by_a_release_that_reads_it(
     deployment: Deployment,
 ) -> None:
-    later = stored_formats.READS + 1
+    later = config.READS + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_formats, "READS", later)
+        patch.setattr(config, "READS", later)
         Release(deployment.model, deployment.objects, deployment.queue, deployment.time, 9).declare(
             4
         )
@@ -98,7 +98,7 @@ def test_newer_format_of_a_configuration_is_kept_by_a_release_that_reads_it(
 
 
 def test_readable_format_is_at_most_one_ahead_of_the_written_one() -> None:
-    assert stored_formats.WRITES <= stored_formats.READS <= stored_formats.WRITES + 1
+    assert config.WRITES <= config.READS <= config.WRITES + 1
 
 
 MANIFEST = manifest_to_json(Manifest("0" * 16 + "-" + "0" * 16, GATEWAY, "e", 5, {}))
@@ -126,7 +126,7 @@ def test_document_of_a_later_format_on_s3_raises_upgrade_required(
     later = json.loads(document) | {"added": {"deep": [1]}}
     assert read(json.dumps(later).encode()) == read(document)
 
-    later["version"] = stored_formats.READS + 1
+    later["version"] = config.READS + 1
     with pytest.raises(UpgradeRequired, match="was written by a later release"):
         read(json.dumps(later).encode())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.runtime.job_packages import JobPackagesSettings, job_packages_handler
+from lakesync.runtime.materialise import JobPackagesSettings, job_packages_handler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,27 +32,25 @@ from lakesync.buffer.memory_stores import (
     MemoryTickets,
 )
 from lakesync.checkpoint.store import Checkpoints
+from lakesync.compat.follower_deltas import FollowingPushes
 from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
-from lakesync.compat.follower_pushes import FollowingPushes
-from lakesync.gateway.access import Access, AccessAdmin
+from lakesync.gateway.access import Access, AccessAdmin, Quotas
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.admin_changes import Audit
 from lakesync.gateway.attachments import AttachmentService
-from lakesync.gateway.audit import Audit
 from lakesync.gateway.connected import ClientsAdmin
 from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.gateway.quota import Quotas
 from lakesync.ports import Quota
-from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.outlets import webhook_routes
 from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
-from lakesync.runtime.api.push import attachment_routes, push_routes
+from lakesync.runtime.api.submissions import action_routes, attachment_routes, push_routes
 from lakesync.runtime.http import create_app
-from lakesync.runtime.websocket_handshake import SocketTickets
+from lakesync.runtime.websockets import SocketTickets
 from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
 from tests.support.acting import Acting

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.core.gateway_secret import gateway_secret
+from lakesync.core.gateway_identity import gateway_secret
 from lakesync.errors import AuthFailed
 from lakesync.runtime.authoriser import (
     FETCH_PAUSE_S,

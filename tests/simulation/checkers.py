@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.config import FORMATS
 from lakesync.core.deliveries import CLAIMS, STAGING, claims_of_message
-from lakesync.core.delta import Op
-from lakesync.core.values import parse
+from lakesync.core.delta import Op, parse
 from lakesync.errors import OutOfOrder
 from lakesync.result import Ok
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.simulation.history import MADE_AGAIN_WITHIN, Violation
 from tests.simulation.lake import PREFIX, LakeRow
 from tests.simulation.losses import check_losses

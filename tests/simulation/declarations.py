@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core import declared_names
 from lakesync.errors import TableNotDeclared
+from lakesync.log import declare
 from lakesync.result import Err
 from tests.simulation.history import Violation
 
@@ -126,7 +126,7 @@ def bounds(scenario: Scenario) -> list[tuple[Any, str, int]]:
     if not scenario.made_up:
         return []
     return [
-        (declared_names, "CLIENT_TABLES_MAX", TABLES_MAX),
-        (declared_names, "CLIENT_COLUMNS_MAX", COLUMNS_MAX),
-        (declared_names, "CLIENT_TABLE_COLUMNS_MAX", TABLE_COLUMNS_MAX),
+        (declare, "CLIENT_TABLES_MAX", TABLES_MAX),
+        (declare, "CLIENT_COLUMNS_MAX", COLUMNS_MAX),
+        (declare, "CLIENT_TABLE_COLUMNS_MAX", TABLE_COLUMNS_MAX),
     ]

@@ -9,7 +9,7 @@ from lakesync.adapters.database import Position
 from lakesync.connectors.port import Storage
 from lakesync.connectors.state import DeadLetters
 from lakesync.flows.routes import keeper
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.simulation.flow_ends import GATEWAY, refusals
 from tests.simulation.flow_sources import EVENTS, TABLE, due_of
 from tests.simulation.history import Violation

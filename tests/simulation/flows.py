@@ -19,7 +19,7 @@ from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.errors import Conflict
 from lakesync.flows import routes
-from lakesync.flows.ledger_source import RESTORED, Place, place_from
+from lakesync.flows.database_sources import RESTORED, Place, place_from
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.runtime import observe

@@ -17,7 +17,7 @@ from lakesync.core.clock import stamp_ms
 from lakesync.core.delta import Op
 from lakesync.core.messages import begins, log_behind
 from lakesync.errors import Retry
-from lakesync.gateway.paging import Reads, resume_token_of
+from lakesync.gateway.filtered_reads import Reads, resume_token_of
 from lakesync.wire.records import decode_records
 from tests.simulation.model import NOTHING, Key, Row, at_least, deletes_win, row_of
 from tests.simulation.oracle import Eyes, Moments, may_be_sent

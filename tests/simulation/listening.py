@@ -9,10 +9,10 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.http11 import Response
 
-from lakesync.client.transport.listener import OPEN_S_MAX, SocketListener
+from lakesync.client.websocket_listener import OPEN_S_MAX, SocketListener
 from lakesync.errors import Unreachable
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.simulation.history import bugs_are_raised
 from tests.simulation.scheduler import Event
 
@@ -32,7 +32,7 @@ STALE: Final = 0.2
 
 
 class Tokens:
-    """A client's tokens, as `lakesync.client.transport.gateway_http.Token`."""
+    """A client's tokens, as `lakesync.client.gateway_http.Token`."""
 
     def __init__(self, world: World, link: Link) -> None:
         self._world = world
@@ -78,11 +78,11 @@ class ClientSocket:
         if self._world.scheduler.now_ms < self._link.down_until_ms:
             self._world.count("frame without network")
             return
-        tag, body = frames.decode_frame(frame)
+        tag, body = proto.decode_frame(frame)
         if tag is Tag.PUSH:
-            self._answers[frames.answered_id_of(tag, body)] = (tag, body)
-        elif tag is Tag.REFUSAL and frames.decode_refusal(body).request_id > 0xFFFF:
-            self._answers[frames.decode_refusal(body).request_id] = (tag, body)
+            self._answers[proto.answered_id_of(tag, body)] = (tag, body)
+        elif tag is Tag.REFUSAL and proto.decode_refusal(body).request_id > 0xFFFF:
+            self._answers[proto.decode_refusal(body).request_id] = (tag, body)
         else:
             self._frames.append(frame)
         self._news.set()
@@ -128,7 +128,7 @@ class ClientSocket:
         self._asked += 1
         asked = self._asked
         self._world.count("push by socket")
-        self.send(frames.encode_push_frame(push, asked))
+        self.send(proto.encode_push_frame(push, asked))
         until_ms = self._world.scheduler.now_ms + 1000 * ANSWER_S_MAX
         while asked not in self._answers:
             left_ms = until_ms - self._world.scheduler.now_ms
@@ -139,7 +139,7 @@ class ClientSocket:
             self._news.wait(left_ms / 1000)
         tag, body = self._answers.pop(asked)
         if tag is Tag.REFUSAL:
-            raise frames.decode_refusal(body).error
+            raise proto.decode_refusal(body).error
         return proto.decode_receipt(body)
 
 

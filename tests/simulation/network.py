@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.client.transport.gateway_http import error_of
+from lakesync.client.gateway_http import error_of
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.errors import (
     ClockDrift,
@@ -25,7 +25,7 @@ from lakesync.errors import (
     Unavailable,
     Unreachable,
 )
-from lakesync.gateway.paging import Reads, resume_token_of
+from lakesync.gateway.filtered_reads import Reads, resume_token_of
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.read import LOOKS_APART_MS, RAISED_EVERY_MS

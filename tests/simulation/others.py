@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakesync.client.transport.gateway_http import foreign
+from lakesync.client.gateway_http import foreign
 from lakesync.errors import LakeSyncError
 from tests.simulation.history import Violation
 

@@ -11,9 +11,8 @@ from lakesync.gateway.broadcast import TURN_MS_MAX, Broadcaster
 from lakesync.gateway.connected import ConnectionSweep
 from lakesync.gateway.frame_delivery import Delivery
 from lakesync.gateway.pull import PullService
-from lakesync.runtime.websocket_frames import FrameService
-from lakesync.runtime.websocket_handshake import connect_handler, disconnect_handler
-from lakesync.runtime.websocket_notify import notify_handler
+from lakesync.runtime.websocket_frames import FrameService, notify_handler
+from lakesync.runtime.websockets import connect_handler, disconnect_handler
 from tests.simulation.history import Began
 from tests.simulation.network import GATEWAY, HTTP_OK, Answer, Container, Request
 from tests.simulation.ports import Gate, SimulatedBuffer

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from lakesync.buffer.memory_stores import MemoryConnections
 from lakesync.gateway.broadcast import TURN_MS_MAX
 from lakesync.ports import Delivered
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.simulation.history import Violation
 from tests.simulation.listening import Ghost, SimulatedListener
 from tests.simulation.network import HTTP_OK, Request
@@ -154,9 +154,9 @@ class Sockets:
         if socket is None or self._breaks(name):
             return
         self._touch(socket)
-        if frame == frames.KEEP_ALIVE:
+        if frame == proto.KEEP_ALIVE:
             self._world.count("keep-alive")
-            answered = partial(self._arrive, socket, frames.KEEP_ALIVE_ANSWER)
+            answered = partial(self._arrive, socket, proto.KEEP_ALIVE_ANSWER)
             self._world.later("keep-alive", answered, int(5 + self._random.random() * 60))
             return
         self._ask("frames", socket, lambda _: None, frame)
@@ -251,7 +251,7 @@ class Sockets:
     def _check(self, socket: Socket, frame: str, began: Began) -> None:
         """Hold a frame against what its connection may be sent."""
         world = self._world
-        tag, body = frames.decode_frame(frame)
+        tag, body = proto.decode_frame(frame)
         if tag is Tag.REFUSAL:
             return
         clocks_ms = 2 * world.scenario.function_skew_ms + 1_000

@@ -14,9 +14,9 @@ from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import GatewayDeleted, LakeSyncError
 from lakesync.log.declare import Declare
 from lakesync.log.read import ReadBarrier
-from lakesync.maintenance import restore
+from lakesync.maintenance import horizons
 from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
-from lakesync.maintenance.retention import Forgetter, Trimmer
+from lakesync.maintenance.horizons import Forgetter, Trimmer
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Upkeep:
         def run(process: Process) -> None:
             buffer = SimulatedBuffer(world, process)
             try:
-                epoch = restore.begin_epoch(buffer, GATEWAY, wall_clock=clock)
+                epoch = horizons.begin_epoch(buffer, GATEWAY, wall_clock=clock)
             except GatewayDeleted:
                 epoch = "none: the backup is of a deleted gateway"
             except LakeSyncError as error:

@@ -14,9 +14,9 @@ from unittest.mock import patch
 from lakesync.core import delta, merge
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from lakesync.maintenance import flush
-from lakesync.maintenance.restore import begin_epoch
+from lakesync.maintenance.horizons import begin_epoch
 from lakesync.runtime import observe
 from lakesync.wire import records
 from tests.simulation import checkers, declarations, flows

@@ -11,9 +11,9 @@ import pytest
 from websockets.sync.client import connect
 
 from lakesync.client import Client, SyncLoop
-from lakesync.wire import frames
 from lakesync.wire import lakesync_pb2 as pb
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.support.deployed import Tenant
 from tests.support.waiting import DEPLOYED_S
 
@@ -137,9 +137,9 @@ def test_queued_action_of_a_client_has_the_same_outcome_over_a_web_socket(
     )
     protocols: Any = ["lakesync.v1", f"bearer.{tenant.token('phone-1')}"]
     with connect(f"{socket_url}?clientId=phone-1", subprotocols=protocols, proxy=None) as socket:
-        socket.send(frames.encode_action_frame(asked.SerializeToString(), 5))
-        tag, body = frames.decode_frame(str(socket.recv(timeout=DEPLOYED_S)))
-    assert (tag, frames.answered_id_of(tag, body)) == (Tag.ACTION_RESPONSE, 5), body
+        socket.send(proto.encode_action_frame(asked.SerializeToString(), 5))
+        tag, body = proto.decode_frame(str(socket.recv(timeout=DEPLOYED_S)))
+    assert (tag, proto.answered_id_of(tag, body)) == (Tag.ACTION_RESPONSE, 5), body
     (result,) = pb.ActionResponse.FromString(body).results
     assert json.loads(result.success.data) == done
     assert messages(sqs, queue) == []

@@ -9,8 +9,8 @@ import pytest
 
 from lakesync.core.delta import Op
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from lakesync.wire.records import decode_records
 from tests.stack.test_sockets import next_answer, opened
 from tests.support.deployed import Tenant, executed, reconfigure
@@ -79,7 +79,7 @@ def test_client_bootstraps_from_the_checkpoint_over_a_web_socket(
     with opened(socket_url, kept, "s1") as socket:
         while snapshot:
             asked = Pull("s1", snapshot=snapshot, removes=True, own_cursor=True)
-            socket.send(frames.encode_pull_frame(asked, 9))
+            socket.send(proto.encode_pull_frame(asked, 9))
             tag, body = next_answer(socket)
             assert tag is Tag.PULL
             page = proto.decode_page(body)

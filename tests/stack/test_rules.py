@@ -10,7 +10,7 @@ from lakesync.client import Client, HttpTransport
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
 from lakesync.wire import proto
-from lakesync.wire.frames import Tag
+from lakesync.wire.proto import Tag
 from lakesync.wire.records import decode_records
 from tests.stack.test_sockets import next_frame, opened
 from tests.support.deployed import Tenant

@@ -11,8 +11,8 @@ from websockets.sync.client import connect
 from lakesync.client import Client, HttpTransport, SyncLoop
 from lakesync.core.delta import Op
 from lakesync.core.messages import Pull, Push
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.support.waiting import DEPLOYED_S, waited
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def opened(url: str, tenant: Tenant, client: str = "c1", **token: Any) -> Any:
 
 
 def next_frame(socket: Any) -> tuple[Tag, bytes]:
-    return frames.decode_frame(socket.recv(timeout=ARRIVES_S_MAX))
+    return proto.decode_frame(socket.recv(timeout=ARRIVES_S_MAX))
 
 
 def next_answer(socket: Any) -> tuple[Tag, bytes]:
@@ -85,23 +85,23 @@ def test_concurrent_pushes_and_a_pull_on_one_web_socket_are_answered(
         assert socket.subprotocol == "lakesync.v1"
         for number, delta in enumerate(deltas):
             push = Push("c1", ((0, delta),), own_cursor=True)
-            socket.send(frames.encode_push_frame(push, number + 1))
+            socket.send(proto.encode_push_frame(push, number + 1))
         answers = [next_answer(socket) for _ in deltas]
-        assert sorted(frames.answered_id_of(tag, body) for tag, body in answers) == [1, 2, 3]
-        socket.send(frames.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
+        assert sorted(proto.answered_id_of(tag, body) for tag, body in answers) == [1, 2, 3]
+        socket.send(proto.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
         tag, body = next_answer(socket)
-        assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 9)
+        assert (tag, proto.answered_id_of(tag, body)) == (Tag.PULL, 9)
         assert proto.decode_page(body).count == 3
 
 
 @pytest.mark.law("T7")
 def test_keep_alive_is_answered(tenant: Tenant, socket_url: str) -> None:
     with opened(socket_url, tenant) as socket:
-        socket.send(frames.KEEP_ALIVE)
+        socket.send(proto.KEEP_ALIVE)
         assert next_answer(socket) == (Tag.KEEP_ALIVE, b"")
-        socket.send(frames.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
+        socket.send(proto.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
         tag, body = next_answer(socket)
-        assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 9)
+        assert (tag, proto.answered_id_of(tag, body)) == (Tag.PULL, 9)
 
 
 @pytest.mark.law("T6")
@@ -118,9 +118,9 @@ def test_ticket_opens_exactly_one_connection(tenant: Tenant, socket_url: str) ->
     assert answer.status_code == 200, answer.text
     address = f"{socket_url}?clientId=c1&ticket={answer.json()['ticket']}"
     with connect(address, proxy=None, open_timeout=ARRIVES_S_MAX) as socket:
-        socket.send(frames.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
+        socket.send(proto.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
         tag, body = next_answer(socket)
-        assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 9)
+        assert (tag, proto.answered_id_of(tag, body)) == (Tag.PULL, 9)
     with (
         pytest.raises(InvalidStatus) as caught,
         connect(address, proxy=None, open_timeout=ARRIVES_S_MAX),
@@ -143,7 +143,7 @@ def test_connection_of_a_revoked_user_is_notified_and_closed(
         assert answer.status_code == 200, answer.text
         tag, body = next_frame(socket)
         assert tag is Tag.REFUSAL
-        assert frames.decode_refusal(body).error.code == "REVOKED"
+        assert proto.decode_refusal(body).error.code == "REVOKED"
         with pytest.raises(ConnectionClosed):
             socket.recv(timeout=ARRIVES_S_MAX)
 
@@ -160,7 +160,7 @@ def test_disconnected_client_is_notified_and_closed(tenant: Tenant, socket_url: 
         assert answer.json() == {"disconnected": 1}, answer.text
         tag, body = next_frame(socket)
         assert tag is Tag.REFUSAL
-        assert frames.decode_refusal(body).error.code == "UNAVAILABLE", "it may connect again"
+        assert proto.decode_refusal(body).error.code == "UNAVAILABLE", "it may connect again"
         with pytest.raises(ConnectionClosed):
             socket.recv(timeout=ARRIVES_S_MAX)
 
@@ -172,6 +172,6 @@ def test_invalid_frame_closes_the_connection_with_a_refusal(
     with opened(socket_url, tenant) as socket:
         socket.send('{"action": "pull"}')
         tag, body = next_frame(socket)
-        assert (tag, frames.decode_refusal(body).closes) == (Tag.REFUSAL, True)
+        assert (tag, proto.decode_refusal(body).closes) == (Tag.REFUSAL, True)
         with pytest.raises(ConnectionClosed):
             socket.recv(timeout=ARRIVES_S_MAX)

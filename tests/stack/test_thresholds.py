@@ -17,8 +17,8 @@ import pytest
 from lakesync.core.config import FLUSH_BYTES_MIN
 from lakesync.core.delta import Op
 from lakesync.core.messages import Push
-from lakesync.wire import frames
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.stack.test_connectors import Site, removed
 from tests.stack.test_flows import Flows, declared
 from tests.stack.test_sockets import next_answer, opened
@@ -62,7 +62,7 @@ def test_pushes_over_https_and_web_sockets_above_the_threshold_are_flushed(
     flushes(tenant, 1)
     with opened(socket_url, tenant) as socket:
         delta = tenant.make(Op.INSERT, "r2", {"text": large(2)})
-        socket.send(frames.encode_push_frame(Push("c1", ((0, delta),), own_cursor=True), 1))
+        socket.send(proto.encode_push_frame(Push("c1", ((0, delta),), own_cursor=True), 1))
         assert next_answer(socket)[0] is Tag.PUSH
     flushes(tenant, 2)
 

@@ -11,10 +11,10 @@ from uuid import uuid4
 from pydantic import BaseModel, SecretStr
 
 from lakesync.actions import Done, HandlerType, Looked, Outside, Run, SupportedAction, service
-from lakesync.actions.port import NOT_DONE, UNKNOWN
+from lakesync.actions.engine import NOT_DONE, UNKNOWN
 from lakesync.actions.registrations import Asker
 from lakesync.actions.service import ActionAdmin, ActionService, RunNote
-from lakesync.adapters import entry_points as types
+from lakesync.adapters import database_types as types
 from lakesync.buffer.memory_stores import MemoryHandlers, MemoryRuns
 from lakesync.result import Err, Ok, Result
 from tests.support.polling import MemorySecrets

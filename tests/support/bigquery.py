@@ -13,9 +13,8 @@ import sqlglot
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery as google
 
-from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
-from lakesync.adapters.bigquery.adapter import Change, stage_commits, stage_rows
-from lakesync.adapters.bigquery.statements import column_type, quoted
+from lakesync.adapters.bigquery import BigQueryAdapter, Change, Jobs, stage_commits, stage_rows
+from lakesync.adapters.bigquery_statements import column_type, quoted
 from lakesync.errors import AdapterUnreachable
 from lakesync.wire.records import encode_record
 from tests.support.destinations import (
@@ -25,8 +24,8 @@ from tests.support.destinations import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.adapters.bigquery.adapter import BulkWrite
-    from lakesync.adapters.bigquery.stages import Stage
+    from lakesync.adapters.bigquery import BulkWrite
+    from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.adapters.database import Inserted, TableBatch
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result

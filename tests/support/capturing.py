@@ -19,10 +19,10 @@ from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
 from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
 from lakesync.connectors.sql.table_plan import plan_of
 from lakesync.connectors.state import DeadLetters, Deletions, PollState, state_from
+from lakesync.core.delta import parse
 from lakesync.core.merge import view
-from lakesync.core.values import parse
 from lakesync.errors import Conflict
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.hosts import LOOPBACK
 from tests.support.lake import Killed, Objects

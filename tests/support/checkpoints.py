@@ -12,10 +12,9 @@ from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.log.declare import Declare
 from lakesync.maintenance.checkpoint_upkeep import Builder
-from lakesync.maintenance.retention import Forgetter, Trimmer
+from lakesync.maintenance.horizons import Forgetter, Trimmer
 from lakesync.ports import FlushState
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import decode_records, encode_row_state
 from tests.support.builders import WALL_MS, push
 from tests.support.commits import logged
 from tests.support.gateways import GivenTime, SeededChance, administrator, pusher
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Manifest
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage

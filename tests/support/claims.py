@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lakesync.core.stored_formats import WRITES
+from lakesync.core.config import WRITES
 
 if TYPE_CHECKING:
     from tests.glue.support.files import FileStore

@@ -10,8 +10,8 @@ from lakesync.ports import NO_HEAD, Commit, LaneCommit, LogEntry, MarkPut, RowPu
 
 if TYPE_CHECKING:
     from lakesync.buffer.memory_buffer import MemoryBuffer
-    from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
+    from lakesync.core.merge import AppendMark
     from lakesync.ports import Buffer, Head, MarkKey, RowKey
 
 RECORDS = b"a run of deltas, which the buffer never looks into"

@@ -21,7 +21,7 @@ from lakesync.cli.commands.backlog import waiting_batches
 from lakesync.cli.connection import Aws, Connection, sign
 from lakesync.cli.lake import ROW_ID, Lake
 from lakesync.client import HttpTransport
-from lakesync.client.transport.gateway_http import trusted
+from lakesync.client.gateway_http import trusted
 from lakesync.core.clock import STAMP_MAX, HybridLogicalClock
 from lakesync.core.config import FLUSH_BYTES_MIN
 from lakesync.core.delta import Op, make_delta

@@ -17,7 +17,7 @@ from tests.support.interrupted import interrupted
 from tests.support.strategies import ids, json_values
 
 if TYPE_CHECKING:
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.core.delta import Delta
     from tools.local_stack.databases import Database
 

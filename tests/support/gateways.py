@@ -12,7 +12,7 @@ from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.limits import DEFAULT_LIMITS
+from lakesync.log.lanes import DEFAULT_LIMITS
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
-    from lakesync.log.limits import Limits
+    from lakesync.log.lanes import Limits
     from lakesync.ports import Buffer
 
 

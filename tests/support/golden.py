@@ -15,8 +15,7 @@ from lakesync.core.merge import fold
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, Pull, PullPage, PushReceipt
 from lakesync.errors import RowTooLarge
 from lakesync.wire import jsonish, proto
-from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_records, encode_row_state
 from tests.support.builders import at_ms, delete, insert, push, update
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from lakesync.core.column_types import TYPES
-from lakesync.core.values import canonical
+from lakesync.core.delta import canonical
 
 KINDS = [
     *(kind for kind in TYPES if kind != "decimal"),

@@ -9,7 +9,7 @@ from lakesync.errors import AdapterUnreachable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.errors import LakeSyncError
 
 CUTS_MAX: Final = 200

@@ -16,7 +16,7 @@ from lakesync.buffer.admission import DynamoAccess, DynamoQuotas
 from lakesync.compat import follower_progress
 from lakesync.compat.follower_progress import Follower, Position
 from lakesync.core.destinations import NO_DESTINATIONS, Destination, destinations_to_json
-from lakesync.core.epoch import identity_of
+from lakesync.core.gateway_identity import identity_of
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.rules_json import rules_from_json

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from pyiceberg.catalog import load_catalog
 
-from lakesync.materialise.database import IcebergDatabase
-from lakesync.materialise.database.place import LakePlace
+from lakesync.materialise.iceberg_database import IcebergDatabase
+from lakesync.materialise.lake_catalogue import LakePlace
 from lakesync.materialise.opening import opened_database
 from tests.support.buckets import REGION
 

@@ -33,8 +33,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakesync.cli.changes import LakeChanges, read_tail
 from lakesync.cli.lake import Lake
+from lakesync.cli.lake_queries import LakeChanges, read_tail
 from lakesync.core.names import lake_columns, lake_database
 from tests.glue.support.texts import kept_text, typed_value
 from tests.support.local_gateway import GATEWAY

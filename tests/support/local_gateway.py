@@ -35,35 +35,33 @@ from lakesync.buffer.memory_stores import (
     MemoryTickets,
 )
 from lakesync.checkpoint.store import Checkpoints
+from lakesync.compat.follower_deltas import FollowingPushes
 from lakesync.compat.follower_progress import cursor_of
 from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
-from lakesync.compat.follower_pushes import FollowingPushes
 from lakesync.errors import AdapterRefused
-from lakesync.gateway.access import Access, AccessAdmin
+from lakesync.gateway.access import Access, AccessAdmin, Quotas
 from lakesync.gateway.admin import AdminService
+from lakesync.gateway.admin_changes import Audit
 from lakesync.gateway.attachments import AttachmentService
-from lakesync.gateway.audit import Audit
 from lakesync.gateway.connected import ClientsAdmin
 from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.gateway.frame_delivery import Delivery
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.gateway.quota import Quotas
 from lakesync.log.declare import Declare
 from lakesync.maintenance.erasure import Deleter
 from lakesync.maintenance.flush import Flusher
 from lakesync.ports import Quota
-from lakesync.runtime.api.actions import action_routes
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.open import open_routes
 from lakesync.runtime.api.outlets import webhook_routes
 from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
-from lakesync.runtime.api.push import attachment_routes, push_routes
+from lakesync.runtime.api.submissions import action_routes, attachment_routes, push_routes
 from lakesync.runtime.authoriser import Authorities, TokenRules, lambda_authoriser
 from lakesync.runtime.http import create_app
 from lakesync.runtime.invocations import asked_by, with_questions
 from lakesync.runtime.tasks import delete_and_wait, delete_task
-from lakesync.runtime.websocket_handshake import SocketTickets
+from lakesync.runtime.websockets import SocketTickets
 from lakesync.runtime.wiring_connectors import and_actions, and_connectors
 from tests.delivery.world import KeptDatabase
 from tests.support.acting import Acting

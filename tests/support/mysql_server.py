@@ -14,7 +14,7 @@ from tools.local_stack.databases import Database
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
 
 
 @contextmanager

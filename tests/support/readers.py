@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import VISIBLE_MS_MAX
-from lakesync.core.delta import Op
+from lakesync.core.delta import Op, parse
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.core.values import parse
 from lakesync.core.visibility import state_without
 from lakesync.errors import CursorExpired
-from lakesync.log.limits import Limits
-from lakesync.maintenance.retention import Trimmer
+from lakesync.log.lanes import Limits
+from lakesync.maintenance.horizons import Trimmer
 from lakesync.ports import FlushState
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_records, decode_row_state
 from tests.support.builders import WALL_MS, push
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 

@@ -14,7 +14,7 @@ from lakesync.core.layout import MAIN_LANE
 from lakesync.gateway.pull import PullService
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.flush import Flusher
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance.horizons import Trimmer
 from tests.support.gateways import administrator, pusher
 
 if TYPE_CHECKING:

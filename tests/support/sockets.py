@@ -13,8 +13,8 @@ from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import ConnectionSweep, rules_digest, scoped
 from lakesync.gateway.frame_delivery import Delivery
 from lakesync.ports import Connection, Delivered
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from tests.support.builders import WALL_MS
 from tests.support.gateways import GivenTime, puller
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.core.messages import PullPage
-    from lakesync.wire.frames import Refused
+    from lakesync.wire.proto import Refused
 
 GATEWAY = "g1"
 
@@ -52,13 +52,13 @@ class FakeSockets:
     def pages(self, connection_id: str) -> list[PullPage]:
         """Take the broadcasts that a connection was sent."""
         taken, self.sent[connection_id] = self.sent[connection_id], []
-        read = [frames.decode_frame(frame) for frame in taken]
+        read = [proto.decode_frame(frame) for frame in taken]
         return [proto.decode_page(body) for tag, body in read if tag is Tag.BROADCAST]
 
     def refusals(self, connection_id: str) -> list[Refused]:
         """Return the refusals that a connection was sent."""
-        read = [frames.decode_frame(frame) for frame in self.sent[connection_id]]
-        return [frames.decode_refusal(body) for tag, body in read if tag is Tag.REFUSAL]
+        read = [proto.decode_frame(frame) for frame in self.sent[connection_id]]
+        return [proto.decode_refusal(body) for tag, body in read if tag is Tag.REFUSAL]
 
 
 @dataclass

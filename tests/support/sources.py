@@ -23,7 +23,7 @@ from lakesync.connectors import (
     WebhookType,
     registry,
 )
-from lakesync.connectors.signatures import standard_webhook
+from lakesync.connectors.port import standard_webhook
 from lakesync.connectors.sql.mysql_capture import BinlogConnector
 from lakesync.connectors.sql.postgres_capture import CaptureConnector, forget
 from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lakesync.core.messages import Pull, PullPage, PushReceipt
 from lakesync.errors import BodyTooLarge, InvalidInput, RateLimited, ValidationFailed
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 from lakesync.wire.records import encode_records
 from tests.support.builders import insert, push
 
@@ -21,52 +21,52 @@ IDS = st.integers(0, 2**32 - 1)
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=200))
 def test_a_frame_is_text_that_comes_back(tag: Tag, message: bytes) -> None:
-    frame = frames.encode_frame(tag, message)
+    frame = proto.encode_frame(tag, message)
 
     assert frame.isascii()
-    assert frames.decode_frame(frame) == (tag, message)
+    assert proto.decode_frame(frame) == (tag, message)
 
 
 @pytest.mark.law("W8")
 @given(request_id=IDS)
 def test_requests_and_their_answers_carry_an_id(request_id: int) -> None:
     sent = push(insert(title="Buy milk"))
-    tag, body = frames.decode_frame(frames.encode_push_frame(sent, request_id))
+    tag, body = proto.decode_frame(proto.encode_push_frame(sent, request_id))
     assert (tag, proto.decode_push(body).deltas) == (Tag.PUSH, sent.deltas)
-    assert frames.request_id_of(tag, body) == request_id
+    assert proto.request_id_of(tag, body) == request_id
     pull = Pull("c1", 7, removes=True)
-    tag, body = frames.decode_frame(frames.encode_pull_frame(pull, request_id))
+    tag, body = proto.decode_frame(proto.encode_pull_frame(pull, request_id))
     assert (tag, proto.decode_pull(body)) == (Tag.PULL, pull)
-    assert frames.request_id_of(tag, body) == request_id
+    assert proto.request_id_of(tag, body) == request_id
     receipt = PushReceipt(7, 1, server_time_ms=5)
-    tag, body = frames.decode_frame(frames.encode_receipt_frame(receipt, request_id))
+    tag, body = proto.decode_frame(proto.encode_receipt_frame(receipt, request_id))
     assert (tag, proto.decode_receipt(body)) == (Tag.PUSH, receipt)
-    assert frames.answered_id_of(tag, body) == request_id
+    assert proto.answered_id_of(tag, body) == request_id
     run = encode_records([insert(title="Buy milk")])
     page = PullPage((run,), 1, 9, has_more=False)
-    tag, body = frames.decode_frame(frames.encode_page_frame(page, request_id))
+    tag, body = proto.decode_frame(proto.encode_page_frame(page, request_id))
     assert (tag, proto.decode_page(body).cursor) == (Tag.PULL, 9)
-    assert frames.answered_id_of(tag, body) == request_id
+    assert proto.answered_id_of(tag, body) == request_id
 
 
 @pytest.mark.law("W8")
 def test_keep_alive_is_not_a_frame_but_its_answer_is() -> None:
     with pytest.raises(ValidationFailed):
-        frames.decode_frame(frames.KEEP_ALIVE)
-    assert frames.decode_frame(frames.KEEP_ALIVE_ANSWER) == (Tag.KEEP_ALIVE, b"")
+        proto.decode_frame(proto.KEEP_ALIVE)
+    assert proto.decode_frame(proto.KEEP_ALIVE_ANSWER) == (Tag.KEEP_ALIVE, b"")
 
 
 @pytest.mark.law("W8")
 def test_broadcast_names_the_cursors_it_follows_and_a_poke_does_not() -> None:
     run = encode_records([insert(title="Buy milk")])
     page = PullPage((run,), 1, 9, has_more=False, first=8, previous=0)
-    tag, body = frames.decode_frame(frames.encode_broadcast(page))
+    tag, body = proto.decode_frame(proto.encode_broadcast(page))
     read = proto.decode_page(body)
     assert (tag, read.first, read.previous, read.is_poke) == (Tag.BROADCAST, 8, 0, False)
     assert [read.follows(cursor) for cursor in (0, 7, 8, 9)] == [True, True, False, False]
 
     poke = PullPage((), 0, 9, has_more=True)
-    read = proto.decode_page(frames.decode_frame(frames.encode_broadcast(poke))[1])
+    read = proto.decode_page(proto.decode_frame(proto.encode_broadcast(poke))[1])
     assert read.is_poke
     assert not any(read.follows(cursor) for cursor in (0, 8, 9))
 
@@ -85,8 +85,8 @@ def test_a_refusal_says_why_and_whether_it_closes(
     closes: bool,  # noqa: FBT001
 ) -> None:
     error = RateLimited(sentence, field="deltas", retry_after_s=wait_s)
-    tag, body = frames.decode_frame(frames.encode_refusal(error, request_id, closes=closes))
-    read = frames.decode_refusal(body)
+    tag, body = proto.decode_frame(proto.encode_refusal(error, request_id, closes=closes))
+    read = proto.decode_refusal(body)
 
     assert tag is Tag.REFUSAL
     assert (read.request_id, read.closes) == (request_id, closes)
@@ -98,24 +98,24 @@ def test_a_refusal_says_why_and_whether_it_closes(
 @pytest.mark.parametrize("frame", ["", "not base64!", "AQ=", b64encode(b"\x00").decode(), "/w=="])
 def test_invalid_frame_is_refused(frame: str) -> None:
     with pytest.raises(ValidationFailed):
-        frames.decode_frame(frame)
+        proto.decode_frame(frame)
 
 
 @pytest.mark.law("W8")
 def test_frame_is_at_most_as_long_as_api_gateway_carries() -> None:
-    longest = frames.encode_frame(Tag.PUSH, b"x" * frames.FRAME_BYTES_MAX)
-    assert len(longest) == frames.FRAME_CHARS_MAX
-    assert frames.decode_frame(longest)[0] is Tag.PUSH
+    longest = proto.encode_frame(Tag.PUSH, b"x" * proto.FRAME_BYTES_MAX)
+    assert len(longest) == proto.FRAME_CHARS_MAX
+    assert proto.decode_frame(longest)[0] is Tag.PUSH
     with pytest.raises(BodyTooLarge):
-        frames.encode_frame(Tag.PUSH, b"x" * (frames.FRAME_BYTES_MAX + 1))
+        proto.encode_frame(Tag.PUSH, b"x" * (proto.FRAME_BYTES_MAX + 1))
     with pytest.raises(BodyTooLarge):
-        frames.decode_frame(longest + "AAAA")
+        proto.decode_frame(longest + "AAAA")
 
 
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=100))
 def test_whatever_the_bytes_there_is_an_id_or_a_reason(tag: Tag, message: bytes) -> None:
-    for read in (frames.request_id_of, frames.answered_id_of):
+    for read in (proto.request_id_of, proto.answered_id_of):
         try:
             assert read(tag, message) >= 0
         except InvalidInput as error:

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from lakesync.wire import jsonish, proto
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_records, decode_row_state
 from tests.support import golden
 
 KEPT = golden.kept()

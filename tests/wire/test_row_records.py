@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.core.merge import as_read, deltas_of, fold, view
-from lakesync.wire.records import RowRecords, decode_records, encode_records, row_runs
-from lakesync.wire.row_state import encode_row_state, varint
+from lakesync.wire.records import (
+    RowRecords,
+    decode_records,
+    encode_records,
+    encode_row_state,
+    row_runs,
+    varint,
+)
 from tests.support.builders import delete, insert, update
 from tests.support.strategies import deltas, row_deltas, row_states
 

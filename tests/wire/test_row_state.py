@@ -1,9 +1,9 @@
-"""lakesync.wire.row_state: rows stay small where few clients wrote them."""
+"""lakesync.wire.records: rows stay small where few clients wrote them."""
 
 from __future__ import annotations
 
 from lakesync.core.merge import EMPTY, fold
-from lakesync.wire.row_state import decode_row_state, encode_row_state
+from lakesync.wire.records import decode_row_state, encode_row_state
 from tests.support.builders import insert, update
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.connection import Aws, Connection
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake
 from tools.demo.screen import Screen

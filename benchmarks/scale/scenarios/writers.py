@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from benchmarks.entries import Entry
     from benchmarks.scale.lambdas import Function
-    from lakesync.compat.follower_pushes import FollowingPushes
+    from lakesync.compat.follower_deltas import FollowingPushes
     from lakesync.core.clock import Stamp
 
 GATEWAY: Final = "busy"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakesync.adapters.bigquery import BigQueryAdapter
-from lakesync.adapters.bigquery.stages import drop_stages
+from lakesync.adapters.bigquery_ledger import drop_stages
 from lakesync.adapters.database import TableBatch
 from lakesync.core.column_map import map_to_json
 from lakesync.core.deliveries import claimed_last
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.adapters.bigquery.adapter import BulkWrite
-    from lakesync.adapters.bigquery.jobs import Jobs
-    from lakesync.adapters.bigquery.stages import Stage
+    from lakesync.adapters.bigquery import BulkWrite
+    from lakesync.adapters.bigquery_jobs import Jobs
+    from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.core.clock import Stamp
     from lakesync.core.deliveries import Batch
     from lakesync.delivery.table_context import Desk

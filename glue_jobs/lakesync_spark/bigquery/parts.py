@@ -1,7 +1,7 @@
 """Prepares a write of a BigQuery table in Spark tasks: reads, shuffles by row id, stages.
 
 This transform runs Python: a row's state is bytes from `core.merge`, so the adapter's own functions
-(`lakesync.adapters.bigquery.adapter`) run here, each on the rows of a range of ids. Rows are
+(`lakesync.adapters.bigquery`) run here, each on the rows of a range of ids. Rows are
 assigned to tasks by ranges because BigQuery's tables are clustered by row id: each task reads a
 part of the table for its states, and all tasks together about one table.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 
-from lakesync.adapters.bigquery.adapter import Change, stage_commits, stage_rows
+from lakesync.adapters.bigquery import Change, stage_commits, stage_rows
 from lakesync.adapters.database import PlacedDelta
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.column_map import map_delta, map_from_stored
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.adapters.bigquery.adapter import BulkWrite
-    from lakesync.adapters.bigquery.jobs import Jobs
-    from lakesync.adapters.bigquery.stages import Stage
+    from lakesync.adapters.bigquery import BulkWrite
+    from lakesync.adapters.bigquery_jobs import Jobs
+    from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.materialise.work_queue import Link
     from lakesync.ports import ObjectStore
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.checkpoint.replay_from import flushed_from_json
+from lakesync.checkpoint import flushed_from_json
 from lakesync.errors import ValidationFailed
 from lakesync.materialise.lake_catalogue import LakeCatalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakesync.checkpoint.replay_from import Flushed
+    from lakesync.checkpoint import Flushed
 
 _DAY_MS: Final = 86_400_000
 _LAKE: Final = ("lake_bucket", "database_prefix", "catalog", "lake_catalogue", "stack")

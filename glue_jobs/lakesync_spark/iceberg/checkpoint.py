@@ -1,7 +1,7 @@
 """Builds a checkpoint from the lake, for gateways with too many rows to read from the buffer.
 
     1. each state table is looked at                    its mark, and the snapshot that carries it
-    2. the stamp from which the log goes on is chosen   `lakesync.checkpoint.replay_from`
+    2. the stamp from which the log goes on is chosen   `lakesync.checkpoint`
     3. the rows of each snapshot become chunks          `write_chunks`
     4. the manifest is written                          from here the checkpoint exists
 
@@ -12,9 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones, checkpoint_id
-from lakesync.checkpoint.store import Checkpoints, put_manifest
-from lakesync.core.epoch import was_restored
+from lakesync.checkpoint.store import (
+    Checkpoints,
+    Manifest,
+    TableChunks,
+    Tombstones,
+    checkpoint_id,
+    put_manifest,
+)
+from lakesync.core.gateway_identity import was_restored
 from lakesync.errors import Conflict
 from lakesync.materialise.lake_schema import HLC, IS_DELETED, STAMPS, STATE_TABLE
 from lakesync_spark.common.report import say
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakesync.checkpoint.replay_from import Flushed
+    from lakesync.checkpoint import Flushed
     from lakesync.core.clock import Stamp
     from lakesync.ports import ObjectStore
     from lakesync_spark.common.arguments import CheckpointArguments

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.checkpoint.manifest import Chunk, Part, Tombstones
-from lakesync.checkpoint.store import ChunkWriter, put_chunk
+from lakesync.checkpoint.store import Chunk, ChunkWriter, Part, Tombstones, put_chunk
 from lakesync.core.merge import RowState
 from lakesync.materialise.lake_schema import ID
 from lakesync.ports import StoredRow
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_row_state
 from lakesync_spark.common.queries import asked
 from lakesync_spark.iceberg.state import registers
 

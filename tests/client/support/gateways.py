@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import check_drift, stamp
-from lakesync.core.epoch import check_identity
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PullPage, PushReceipt
 from lakesync.errors import (
     AtomicPushRefused,
@@ -25,7 +25,7 @@ from lakesync.errors import (
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.limits import Limits
+from lakesync.log.lanes import Limits
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from lakesync.client.storage.file_layout import PREFIX
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import decode_records, encode_row_state
 from tests.client.support.gateways import GATEWAY, NaiveGateway, RealGateway
 from tests.support.builders import WALL_MS
 from tests.support.client_rows import client_rows
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.values import CanonicalJson
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lakesync.adapters.typed_values import lost_text as kept_text
-from lakesync.adapters.typed_values import text_of
-from lakesync.adapters.typed_values import value_of as typed_value
+from lakesync.core.column_types import lost_text as kept_text
+from lakesync.core.column_types import typed_text_of
+from lakesync.core.column_types import value_of as typed_value
 
 __all__ = ["kept_text", "text_in_lake", "typed_value"]
 
@@ -14,5 +14,5 @@ __all__ = ["kept_text", "text_in_lake", "typed_value"]
 def text_in_lake(kind: str, value: object) -> bytes:
     """Return the text of a value as Spark hands it out."""
     if isinstance(value, datetime):
-        return text_of(kind, value.replace(tzinfo=UTC))
-    return text_of(kind, bytes(value) if isinstance(value, bytearray) else value)
+        return typed_text_of(kind, value.replace(tzinfo=UTC))
+    return typed_text_of(kind, bytes(value) if isinstance(value, bytearray) else value)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.checkpoint.manifest import TableChunks, checkpoint_id
-from lakesync.checkpoint.store import Checkpoints, put_manifest
-from lakesync.gateway.rule_filter import Records, RuleFilter
+from lakesync.checkpoint.store import Checkpoints, TableChunks, checkpoint_id, put_manifest
+from lakesync.gateway.filtered_reads import Records, RuleFilter
 from lakesync.maintenance import checkpoint_upkeep as build_module
 from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import CHECKPOINTS, RULES
 
 if TYPE_CHECKING:
-    from lakesync.checkpoint.manifest import Manifest
+    from lakesync.checkpoint.store import Manifest
     from lakesync.core.clock import Stamp
     from lakesync.maintenance.checkpoint_upkeep import Progress
     from lakesync.ports import FlushState, ObjectStore

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client import client, upload
+from lakesync.client import client, gateway_http, upload
 from lakesync.client import download as apply_module
 from lakesync.client import resync as rebind_module
+from lakesync.client.device_time import DeviceClock
 from lakesync.client.download import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.resync import Resyncer
 from lakesync.client.storage import app_table, editor, outbox
 from lakesync.client.storage import edits as writing
 from lakesync.client.storage.app_table import AppObjects, AppTable
-from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.file import Position
 from lakesync.client.storage.outbox import Outbox
 from lakesync.client.storage.stored_rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
-from lakesync.client.transport import gateway_http
 from lakesync.client.upload import Pusher, PushSummary, Receipts, Stopped
 from lakesync.core.delta import checked_delta
 from lakesync.core.merge import fold
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import (
     FINAL_UNRULED,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakesync.client.storage.accepted_writes import PendingEcho
-from lakesync.client.storage.lost_writes import LostWrites, Unread
+from lakesync.client.storage.own_writes import LostWrites, PendingEcho, Unread
 from lakesync.core.visibility import EVERYTHING
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import UNKNOWING, UNKNOWING_RULED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakesync.client.storage.outbox import Outbox
-from lakesync.core.declared_names import Declaring
 from lakesync.core.rules import NO_RULES
+from lakesync.log.declare import Declaring
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import DECLARATIONS
 

@@ -13,8 +13,8 @@ from lakesync.connectors.poll import Poll
 from lakesync.connectors.state import DeadLetters
 from lakesync.core.column_map import NO_MAP
 from lakesync.core.delta import Op
-from lakesync.flows import ledger_source
-from lakesync.flows.ledger_source import LedgerSource
+from lakesync.flows import database_sources
+from lakesync.flows.database_sources import LedgerSource
 from lakesync.flows.shaping import Shaping
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import FLOWS, LARGE_FLOWS, SLOW_FLOWS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
-    from lakesync.flows.ledger_source import Place
+    from lakesync.flows.database_sources import Place
     from lakesync.ports import StoredConnector
 
 
@@ -171,7 +171,7 @@ def declared_is_begun() -> list[Replaced]:
 
 @deliberate("rows of a source are dated when they are read", FLOWS)
 def rows_dated_when_read() -> list[Replaced]:
-    real = ledger_source.LedgerSource._history
+    real = database_sources.LedgerSource._history
 
     def history(self: LedgerSource, table: str, place: Place, rows_max: int) -> Any:
         page = real(self, table, place, rows_max)

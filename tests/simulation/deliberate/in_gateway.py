@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer import item_format
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core.append import Admission, Gate
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.layout import MAIN_LANE, Lanes, Layout
+from lakesync.core.merge import Admission, Gate
 from lakesync.gateway import pull as pull_module
 from lakesync.gateway import push as push_module
 from lakesync.gateway.pull import PullService

@@ -10,7 +10,7 @@ from lakesync.core.merge import deltas_of
 from lakesync.core.rules import NO_RULES
 from lakesync.core.visibility import Viewer
 from lakesync.errors import Forbidden
-from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.gateway.filtered_reads import RuleFilter
 from lakesync.log.push_parts import WriteRules
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import OMITTED, OMITTED_EVENTS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.client import upload
-from lakesync.client.storage import accepted_writes
-from lakesync.client.storage.accepted_writes import PendingEcho
+from lakesync.client.storage import own_writes
+from lakesync.client.storage.own_writes import PendingEcho
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import EAGER, FORGOTTEN, PARTED, RULES
 
@@ -54,7 +54,7 @@ def unseen_writes_stay_together() -> list[Replaced]:
 
 @deliberate("what is written before the first page is not noted", EAGER)
 def first_writes_stay() -> list[Replaced]:
-    real = accepted_writes.ruled_tables
+    real = own_writes.ruled_tables
 
     def ruled_tables(file: ClientFile) -> set[int]:
         return set() if file.position().is_new else real(file)

@@ -14,10 +14,10 @@ from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, deltas_of
 from lakesync.core.visibility import Transition, Viewer, rule_columns, transition_of
 from lakesync.errors import WrongKey
-from lakesync.gateway import rule_filter as rule_filter_module
+from lakesync.gateway import filtered_reads as rule_filter_module
 from lakesync.gateway.bootstrap import ChangedTables
+from lakesync.gateway.filtered_reads import Records, RuleFilter
 from lakesync.gateway.pull import PullService
-from lakesync.gateway.rule_filter import Records, RuleFilter
 from lakesync.log.push_parts import WriteRules
 from lakesync.wire.log_entries import RuleRowsWriter
 from lakesync.wire.records import decode_records, encode_records
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import Pull, PullPage
-    from lakesync.gateway.rule_filter import RowsToRead
+    from lakesync.gateway.filtered_reads import RowsToRead
     from lakesync.ports import LogEntry, RowKey
 
 

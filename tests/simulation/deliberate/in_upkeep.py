@@ -13,10 +13,10 @@ from lakesync.errors import CursorExpired
 from lakesync.gateway import bootstrap
 from lakesync.gateway import pull as pull_module
 from lakesync.log import push_parts
-from lakesync.maintenance import restore, retention
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance import horizons
+from lakesync.maintenance.horizons import Trimmer
 from lakesync.ports import LogSlice
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import DELETED, FORGETS, TRIMMED
 
@@ -35,7 +35,7 @@ def trim_before_flush() -> list[Replaced]:
         del watermark, covered
         return stamp(max(now_ms - keep_ms, 0))
 
-    return [(retention, "trim_horizon", horizon)]
+    return [(horizons, "trim_horizon", horizon)]
 
 
 @deliberate("the horizon moves after the entries are gone")
@@ -98,18 +98,18 @@ def restore_without_epoch() -> list[Replaced]:
         del buffer, gateway, wall_clock
         return ""
 
-    return [(restore, "begin_epoch", begin)]
+    return [(horizons, "begin_epoch", begin)]
 
 
 @deliberate("an epoch begins right behind what was restored")
 def epoch_begins_too_low() -> list[Replaced]:
-    real = restore.begin_epoch
+    real = horizons.begin_epoch
 
     def begin(buffer: Buffer, gateway: str, *, wall_clock: Any) -> str:
         del wall_clock
         return real(buffer, gateway, wall_clock=lambda: 0)
 
-    return [(restore, "begin_epoch", begin), (restore, "LEAD_MS", 0)]
+    return [(horizons, "begin_epoch", begin), (horizons, "LEAD_MS", 0)]
 
 
 @deliberate("a deleted gateway takes pushes as ever", DELETED)
@@ -154,8 +154,8 @@ def snapshot_goes_on_too_late() -> list[Replaced]:
 @deliberate("a tombstone is trimmed early: before any horizon is declared", FORGETS)
 def tombstone_trimmed_early() -> list[Replaced]:
     return [
-        (retention, "_with_horizons", lambda config, *_: config),
-        (retention, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
+        (horizons, "_with_horizons", lambda config, *_: config),
+        (horizons, "_is_forgettable", lambda row, _: is_tombstone(decode_row_state(row.state))),
     ]
 
 

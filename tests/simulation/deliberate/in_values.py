@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client.storage import app_table, queries
 from lakesync.client.storage.cell_values import reader, value_of
-from lakesync.core.values import parse
+from lakesync.core.delta import parse
 from lakesync.errors import ValidationFailed
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import VALUES

@@ -9,8 +9,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.state import DeadLetters, Deletions, state_from
-from lakesync.core.delta import Op
-from lakesync.core.values import parse
+from lakesync.core.delta import Op, parse
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.lake import Killed, Objects
 

@@ -3,7 +3,7 @@
 What an action handler of yours is made of; see ``docs/actions.md``.
 """
 
-from lakesync.actions.port import (
+from lakesync.actions.engine import (
     ActionHandler,
     Done,
     HandlerType,

@@ -1,4 +1,7 @@
-"""Runs actions: each exactly once, as far as the outside allows.
+"""The interface of an action handler, and the engine that runs each action exactly once.
+
+A handler does what clients request, at one outside system; exactly once is meant as far as the
+outside allows. A handler of your own is found by its entry point; see ``docs/actions.md``.
 
 Rules of the engine
     1. Before an action is run, its run is begun by a conditional write, which only one of several
@@ -23,12 +26,12 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from lakesync.actions.port import UNKNOWN, Done, Run
 from lakesync.core.clock import stamp
 from lakesync.core.messages import Action, ActionOutcome, refusal
 from lakesync.errors import (
@@ -48,13 +51,111 @@ from lakesync.ports import ActionKey, ActionRun, RunState
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import jsonschema_rs
+    from pydantic import BaseModel
 
-    from lakesync.actions.port import ActionHandler
     from lakesync.actions.registrations import Asker
+    from lakesync.connectors.port import Outside
     from lakesync.ports import ActionRuns, WallClock
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedAction:
+    """One thing that a handler can do."""
+
+    name: str
+    description: str = ""
+    params_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    """A JSON Schema; parameters are checked against it before anything runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One action, as its handler gets it: allowed, and with parameters that fit the schema."""
+
+    run_id: str
+    """The same for all attempts, and for no other action: pass it to an outside system that
+    supports idempotency keys. 32 hexadecimal digits.
+    """
+    gateway: str
+    client_id: str
+    user: str
+    action: str
+    params: Mapping[str, Any]
+    seconds: float
+    """How long the handler may take."""
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    """The claims of the caller's verified token, which `Permission` has already decided by. Of an
+    action that is looked up or run again they are those of whoever asked last.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The action was done, with this result."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Unfinished(Enum):
+    """What a handler may report of an action that was begun and is not known to be done."""
+
+    NOT_DONE = "not done"
+    """It was not done, or doing it again does nothing twice: it is run again."""
+    UNKNOWN = "unknown"
+    """It may have been done, and this cannot be determined."""
+
+
+NOT_DONE: Final = Unfinished.NOT_DONE
+UNKNOWN: Final = Unfinished.UNKNOWN
+Looked: TypeAlias = Done | Unfinished
+"""What a look at the outside system gave."""
+
+
+class ActionHandler(Protocol):
+    """Runs clients' actions at one outside system.
+
+    An action that was not done, and may be retried unchanged, raises an error with a retry class;
+    one that the other side refuses for good raises `lakesync.errors.ActionFailed`, whose message
+    the client reads; one whose outcome is unknown, because an answer was lost, raises
+    `lakesync.errors.OutcomeUnknown`. Any other exception of a handler counts as unknown too.
+    """
+
+    def supported_actions(self) -> Sequence[SupportedAction]:
+        """Return its actions, without a request to the outside system."""
+        ...
+
+    def execute(self, run: Run) -> Result[Done, LakeSyncError]:
+        """Do it, within ``run.seconds``."""
+        ...
+
+    def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
+        """Return whether an action was done, after a crash or a lost answer."""
+        ...
+
+    def close(self) -> None:
+        """Close connections. Safe to repeat."""
+        ...
+
+
+@dataclass(frozen=True)
+class HandlerType:
+    """A type of action handler: what an entry point of the group ``lakesync.actions`` names."""
+
+    name: str
+    title: str
+    configuration: type[BaseModel]
+    """Its settings; secrets are of pydantic's ``SecretStr``."""
+    make: Callable[[Any, Outside], ActionHandler]
+    """Creates a handler from settings. Calls no other system; raises
+    `lakesync.errors.ValidationFailed` if the operator does not allow it.
+    """
+
+
+# --- the engine -----------------------------------------------------------------------------------
+
 
 # --- the engine -----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from lakesync.connectors.sql.sql_settings import Settings
+from lakesync.core.delta import canonical
 from lakesync.core.rules import (
     CLAIM_PREFIX,
     OPERATORS,
@@ -34,7 +35,6 @@ from lakesync.core.rules import (
     condition,
     is_operand,
 )
-from lakesync.core.values import canonical
 from lakesync.core.visibility import passes, resolved
 from lakesync.errors import ValidationFailed
 

@@ -15,13 +15,12 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.actions.engine import RUN_MS_MAX, Engine, Prepared, check_params
-from lakesync.actions.port import HandlerType
+from lakesync.actions.engine import RUN_MS_MAX, Engine, HandlerType, Prepared, check_params
 from lakesync.actions.registrations import Registration, stored_registration
-from lakesync.adapters.entry_points import loaded, names_in
+from lakesync.adapters.database_types import loaded, names_in
 from lakesync.connectors.registry import configured, secret_names
 from lakesync.core.clock import stamp
-from lakesync.core.epoch import check_identity
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.messages import Action, ActionAnswers, ActionDescription, ActionOutcome, refusal
 from lakesync.errors import (
     ActionNotSupported,
@@ -38,7 +37,7 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.actions.port import ActionHandler, SupportedAction
+    from lakesync.actions.engine import ActionHandler, SupportedAction
     from lakesync.actions.registrations import Asker
     from lakesync.connectors.port import Outside
     from lakesync.core.messages import ActionPush
@@ -345,14 +344,14 @@ def _taken(name: str) -> Conflict:
 GROUP: Final = "lakesync.actions"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
-    "eventbridge": "lakesync.actions.handlers.aws:EVENTBRIDGE",
-    "jira": "lakesync.actions.handlers.jira_actions:JIRA",
-    "mysql": "lakesync.actions.handlers.sql:MYSQL",
-    "postgres": "lakesync.actions.handlers.sql:POSTGRES",
-    "salesforce": "lakesync.actions.handlers.salesforce_actions:SALESFORCE",
-    "sqs": "lakesync.actions.handlers.aws:SQS",
-    "stepfunctions": "lakesync.actions.handlers.aws:STEP_FUNCTIONS",
-    "webhook": "lakesync.actions.handlers.webhook:WEBHOOK",
+    "eventbridge": "lakesync.actions.message_handlers:EVENTBRIDGE",
+    "jira": "lakesync.actions.jira_actions:JIRA",
+    "mysql": "lakesync.actions.sql_handlers:MYSQL",
+    "postgres": "lakesync.actions.sql_handlers:POSTGRES",
+    "salesforce": "lakesync.actions.salesforce_actions:SALESFORCE",
+    "sqs": "lakesync.actions.message_handlers:SQS",
+    "stepfunctions": "lakesync.actions.message_handlers:STEP_FUNCTIONS",
+    "webhook": "lakesync.actions.message_handlers:WEBHOOK",
 }
 
 

@@ -30,7 +30,7 @@ from uuid import uuid4
 
 from lakesync.adapters.database import PlacedDelta, Position
 from lakesync.adapters.objects import file_of, lines_in
-from lakesync.core.stored_formats import WRITES, check_format, known
+from lakesync.core.config import WRITES, check_format, known
 from lakesync.errors import AdapterTimedOut, Contention, NotFound
 from lakesync.wire.records import decode_records, encode_records
 

@@ -2,7 +2,8 @@
 
 `DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
 beside them that anybody can query; `Fillable` takes rows in place of deltas, to fill a table, and
-for rows that newly pass a filter. Your own adapter must pass `lakesync.testing.database_contract`,
+for rows that newly pass a filter; `HasSnapshots` has tables that others write, which are read by
+their snapshots. Your own adapter must pass `lakesync.testing.database_contract`,
 `materialisable_contract` and `fillable_contract`.
 Laws P1-P13: ``docs/spec/databases.md``.
 """
@@ -18,7 +19,7 @@ from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -348,3 +349,82 @@ def merged_images(
             changed[row_id] = after
     gone = [row_id for row_id, state in images.rows.items() if state is None and row_id in stored]
     return changed, gone
+
+
+# --- tables of other writers, by their snapshots --------------------------------------------------
+
+
+ALL: Final = "all"
+"""All rows of a snapshot."""
+ADDED: Final = "added"
+"""A snapshot that added rows, and did nothing else."""
+SAME: Final = "same"
+"""A snapshot that wrote the same rows otherwise, as compaction does."""
+CHANGED: Final = "changed"
+"""Anything from one snapshot to another."""
+GONE: Final = "gone"
+"""What was brought, and is not in a snapshot."""
+
+
+class SnapshotStep(NamedTuple):
+    """From one snapshot to another."""
+
+    before: int
+    """Its number; 0 for none."""
+    after: int
+    at_ms: int
+    """When the later one was committed."""
+    kind: str
+
+
+class NamedColumn(NamedTuple):
+    """A column, with its type as LakeSync has types."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class SnapshotTable(Protocol):
+    """A table, as its snapshots tell it."""
+
+    def columns(self) -> Sequence[NamedColumn]:
+        """Return its columns, as they are now."""
+        ...
+
+    def steps(self, since: int) -> Sequence[SnapshotStep]:
+        """Return the steps from a snapshot to the newest, in order; 0 for all rows of the newest.
+
+        Raises:
+            CursorExpired: that snapshot no longer exists.
+        """
+        ...
+
+    def rows(
+        self, step: SnapshotStep, names: Sequence[str], *, left: bool = False, skipped: int = 0
+    ) -> Iterator[tuple[Any, ...]]:
+        """Return rows of the files that a step adds; or, with ``left``, that it removes.
+
+        Args:
+            step: the step.
+            names: the columns.
+            left: whether to read the removed files.
+            skipped: how many of the first rows are left out.
+
+        Raises:
+            CursorExpired: a snapshot, or a file of it, no longer exists.
+        """
+        ...
+
+    def count(self, step: SnapshotStep, *, left: bool = False) -> int:
+        """Count those rows, deleted ones of their files too."""
+        ...
+
+
+@runtime_checkable
+class HasSnapshots(Protocol):
+    """A database in which others may have tables that are told by snapshots."""
+
+    def snapshots_of(self, name: str) -> SnapshotTable:
+        """Return a table by its whole name; it is looked at when it is asked."""
+        ...

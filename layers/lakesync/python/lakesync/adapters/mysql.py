@@ -27,8 +27,7 @@ from pymysql.converters import escape_datetime, escape_float, escape_string
 
 from lakesync.adapters.network import addresses_of, first_answer, unanswered
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import SCOPE, STAGE, lists, quoted
-from lakesync.adapters.sql.standard import StandardDialect
+from lakesync.adapters.sql.standard import SCOPE, STAGE, StandardDialect, lists, quoted
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
     AdapterFailed,
@@ -44,7 +43,7 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.adapters.sql.dialect import Connection
+    from lakesync.adapters.sql.standard import Connection
 
 
 # VECTOR, of MySQL 9: the driver does not know it, and would read its bytes as ASCII.
@@ -76,7 +75,7 @@ _TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class MySql(StandardDialect):
-    """`lakesync.adapters.sql.dialect.Dialect` of MySQL and MariaDB."""
+    """`lakesync.adapters.sql.standard.Dialect` of MySQL and MariaDB."""
 
     host: str
     user: str

@@ -34,12 +34,11 @@ from lakesync.adapters.headed_database import (
 )
 from lakesync.adapters.sql.ledger import REASON_CHARACTERS_MAX
 from lakesync.adapters.sql.table_definition import DELETED_AT, PREFIX, deleted_at, sql_name
-from lakesync.adapters.typed_values import Unfit, sql_value
+from lakesync.core.column_types import Unfit, sql_value
+from lakesync.core.delta import NULL, canonical
 from lakesync.core.merge import view
 from lakesync.core.schema import ROW_ID
-from lakesync.core.values import NULL, canonical
-from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import decode_row_state, encode_row_state
+from lakesync.wire.records import decode_row_state, encode_records, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -34,11 +34,9 @@ from lakesync.adapters.lake.adapter import (
 )
 from lakesync.adapters.network import addresses_of, first_answer, libpq_options, unanswered
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import SCOPE, STAGE, fill_stage
 from lakesync.adapters.sql.ledger import Transactions
-from lakesync.adapters.sql.standard import StandardDialect
-from lakesync.adapters.typed_values import Unfit
-from lakesync.core.column_types import precision_scale
+from lakesync.adapters.sql.standard import SCOPE, STAGE, StandardDialect, fill_stage
+from lakesync.core.column_types import Unfit, precision_scale
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -54,7 +52,7 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.adapters.sql.dialect import Connection, Cursor
+    from lakesync.adapters.sql.standard import Connection, Cursor
 
     Rows = Sequence[Sequence[Any]]
 
@@ -92,7 +90,7 @@ _TYPE_NAME: Final = re.compile("double precision|[a-z]+", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Postgres(StandardDialect):
-    """`lakesync.adapters.sql.dialect.Dialect` of PostgreSQL 13 or newer."""
+    """`lakesync.adapters.sql.standard.Dialect` of PostgreSQL 13 or newer."""
 
     dsn: str = field(repr=False)
     """A connection string or URL; tables are in the first schema of its search path."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.cli.connection import Aws, Given, resolve
-from lakesync.cli.faults import LATER, NO_ACCESS, UsageFault, fault_of
+from lakesync.cli.input_output import LATER, NO_ACCESS, UsageFault, fault_of
 from lakesync.cli.lake import Lake, Needed
 from lakesync.cli.past import as_of as read_as_of
 from lakesync.cli.shared_lake import shared_lake
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.sql_query import Tables
+    from lakesync.cli.lake_queries import Tables
     from lakesync.result import Result
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class OpenedLake:
             query: it names tables as `tables` gives them.
             as_of: a moment for all of them, as of `arrow`.
         """
-        from lakesync.cli.sql_query import run
+        from lakesync.cli.lake_queries import run
 
         return _result(lambda: run(self._lake, query, _moment(as_of)))
 

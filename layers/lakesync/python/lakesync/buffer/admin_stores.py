@@ -54,7 +54,7 @@ from lakesync.ports import (
     StoredConnector,
     StoredHandler,
 )
-from lakesync.ports.access import STACK, id_of_time
+from lakesync.ports.stores import STACK, id_of_time
 
 # --- connectors -----------------------------------------------------------------------------------
 

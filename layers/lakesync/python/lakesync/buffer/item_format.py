@@ -59,11 +59,18 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from lakesync.core.append import AppendMark
-from lakesync.core.config import CONFIG_BYTES_MAX, GatewayConfig, config_from_json, config_to_json
+from lakesync.core.config import (
+    CONFIG_BYTES_MAX,
+    WRITES,
+    GatewayConfig,
+    check_format,
+    config_from_json,
+    config_to_json,
+    known,
+)
 from lakesync.core.destinations import Destinations, destinations_from_json, destinations_to_json
 from lakesync.core.layout import LANES_MAX, MAIN_LANE, lane_number
-from lakesync.core.stored_formats import WRITES, check_format, known
+from lakesync.core.merge import AppendMark
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, InternalError, ValidationFailed
 from lakesync.ports import NO_HEAD, ROW_PARTS, DeliveryState, HeadMoved, StaleRead

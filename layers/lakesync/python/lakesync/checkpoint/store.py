@@ -1,4 +1,20 @@
-"""Checkpoints in an object store: rows in order, cut into chunks, written and read again.
+"""Checkpoints in an object store: their content and names, and how they are written and read.
+
+A checkpoint is a set of *chunks*, each an object of one table's rows, made of *parts*. A part is a
+frame: four bytes of length, big-endian, and a ``SyncResponse`` of whole rows as deltas that merge
+to them, tombstones included. So a part is a ready page of a pull, and a chunk is the stream that
+``GET /sync/{gateway}/checkpoint`` returns.
+
+====================================================  ==============================================
+object                                                written
+====================================================  ==============================================
+``checkpoints/<gateway>/chunks/<id>/<table>-…``       named by its place and its content, so every
+                                                      writer writes the same
+``checkpoints/<gateway>/progress``                    after each chunk: where a build continues
+``checkpoints/<gateway>/manifests/<id>.json``         last: from here the checkpoint exists
+====================================================  ==============================================
+
+Ids sort as their stamps do. Laws R1-R3: ``docs/spec/retention.md``.
 
 A table's rows are read in the order of their ids, merging the parts over which they are spread. So
 a client writes its own table from one end to the other. In the buffer's order it would pass over
@@ -8,34 +24,246 @@ chunk is in memory.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import merge
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.checkpoint import manifest as names
-from lakesync.checkpoint.manifest import (
-    FRAME_HEAD_BYTES,
-    Chunk,
-    Manifest,
-    Part,
-    Tombstones,
-    frame,
-    is_checkpoint_id,
-    manifest_from_json,
-)
+from lakesync.core.config import WRITES, check_format
 from lakesync.errors import AdapterFailed, CursorExpired, NotFound
 from lakesync.ports import ROW_PARTS
-from lakesync.wire.records import RowRecords
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import RowRecords, decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.checkpoint.manifest import Place
     from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, ObjectStore, StoredRow
+
+# --- content and names ----------------------------------------------------------------------------
+
+
+FRAME_HEAD_BYTES: Final = 4
+_ID = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
+_DIGEST_LENGTH: Final = 16
+
+
+class Part(NamedTuple):
+    """One frame of a chunk."""
+
+    size: int
+    """Its size, the length field included."""
+    deltas: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One object."""
+
+    key: str
+    size: int
+    sha256: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """The rows of a table of which only the deletion is left."""
+
+    count: int = 0
+    oldest: Stamp = 0
+    """The stamp of the oldest deletion; 0 if there is none."""
+
+    def and_one(self, deleted: Stamp) -> Tombstones:
+        """Count one more."""
+        return Tombstones(self.count + 1, min(self.oldest or deleted, deleted))
+
+
+class Place(NamedTuple):
+    """The location of a part."""
+
+    key: str
+    offset: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class TableChunks:
+    """All rows of one table."""
+
+    chunks: tuple[Chunk, ...] = ()
+    tombstones: Tombstones = Tombstones()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, tombstones included."""
+        return sum(part.rows for chunk in self.chunks for part in chunk.parts)
+
+    @property
+    def parts(self) -> int:
+        """The number of parts."""
+        return sum(len(chunk.parts) for chunk in self.chunks)
+
+    def place(self, number: int) -> Place | None:
+        """Get the location of a part, counted from 0 over all chunks; None if there are fewer."""
+        for chunk in self.chunks:
+            if number < len(chunk.parts):
+                offset = sum(part.size for part in chunk.parts[:number])
+                return Place(chunk.key, offset, chunk.parts[number])
+            number -= len(chunk.parts)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A checkpoint."""
+
+    id: str
+    gateway: str
+    epoch: str
+    since: Stamp
+    """Where the log continues: everything up to here is included."""
+    tables: Mapping[str, TableChunks]
+    """By name, in the order of the names; none without rows."""
+
+    def after(self, table: str) -> str:
+        """Return the first table behind one; empty if that is the last."""
+        return next((name for name in sorted(self.tables) if name > table), "")
+
+
+def checkpoint_id(since: Stamp, began_ms: int) -> str:
+    """Get the id of a checkpoint from the stamp where its log continues and its build's begin."""
+    return f"{since:016x}-{began_ms:016x}"
+
+
+def is_checkpoint_id(text: str) -> bool:
+    """Return whether text may name a checkpoint."""
+    return _ID.fullmatch(text) is not None
+
+
+def since_of(checkpoint: str) -> Stamp:
+    """Return the stamp from which the log continues behind a checkpoint, from its id."""
+    return int(checkpoint[:16], 16)
+
+
+def began_ms_of(checkpoint: str) -> int:
+    """Return when a checkpoint's build began, from its id."""
+    return int(checkpoint[17:], 16)
+
+
+def manifests_prefix(gateway: str) -> str:
+    """Return the prefix of a gateway's manifests, which nothing else has."""
+    return f"checkpoints/{gateway}/manifests/"
+
+
+def manifest_key(gateway: str, checkpoint: str) -> str:
+    """Return the key of a manifest."""
+    return f"{manifests_prefix(gateway)}{checkpoint}.json"
+
+
+def progress_key(gateway: str) -> str:
+    """Return the key of the progress of a build."""
+    return f"checkpoints/{gateway}/progress"
+
+
+def chunks_prefix(gateway: str, checkpoint: str = "") -> str:
+    """Return the prefix of one checkpoint's chunks, or of all."""
+    prefix = f"checkpoints/{gateway}/chunks/"
+    return f"{prefix}{checkpoint}/" if checkpoint else prefix
+
+
+def chunk_key(gateway: str, checkpoint: str, table: str, number: int, sha256: str) -> str:
+    """Return the key of a chunk."""
+    name = f"{table}-{number:05d}-{sha256[:_DIGEST_LENGTH]}.bin"
+    return chunks_prefix(gateway, checkpoint) + name
+
+
+def frame(run: bytes) -> bytes:
+    """Return the frame of a run of deltas."""
+    return len(run).to_bytes(FRAME_HEAD_BYTES, "big") + run
+
+
+def digest(body: bytes) -> str:
+    """Return the SHA-256 of a chunk, in hex."""
+    return hashlib.sha256(body).hexdigest()
+
+
+# --- as JSON --------------------------------------------------------------------------------------
+
+
+def manifest_to_json(manifest: Manifest) -> bytes:
+    """Write a manifest; the same one gives the same bytes."""
+    body = {
+        "version": WRITES,
+        "id": manifest.id,
+        "gateway": manifest.gateway,
+        "epoch": manifest.epoch,
+        "since": str(manifest.since),
+        "tables": tables_to_json(manifest.tables),
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def manifest_from_json(body: bytes) -> Manifest:
+    """Read what `manifest_to_json` wrote, in any release.
+
+    Raises:
+        UpgradeRequired: only a later release can read it.
+    """
+    document = json.loads(body)
+    check_format(document["version"], "a checkpoint")
+    tables = tables_from_json(document["tables"])
+    return Manifest(
+        document["id"], document["gateway"], document["epoch"], int(document["since"]), tables
+    )
+
+
+def tables_to_json(tables: Mapping[str, TableChunks]) -> dict[str, Any]:
+    """Write tables as plain JSON values."""
+    return {
+        name: {
+            "rows": table.rows,
+            "tombstones": table.tombstones.count,
+            "oldestTombstone": str(table.tombstones.oldest),
+            "chunks": [
+                {
+                    "key": chunk.key,
+                    "size": chunk.size,
+                    "sha256": chunk.sha256,
+                    "parts": [list(part) for part in chunk.parts],
+                }
+                for chunk in table.chunks
+            ],
+        }
+        for name, table in sorted(tables.items())
+    }
+
+
+def tables_from_json(tables: Mapping[str, Any]) -> dict[str, TableChunks]:
+    """Read what `tables_to_json` wrote."""
+    return {
+        name: TableChunks(
+            tuple(_chunk(chunk) for chunk in table["chunks"]),
+            Tombstones(table["tombstones"], int(table["oldestTombstone"])),
+        )
+        for name, table in tables.items()
+    }
+
+
+def _chunk(document: Mapping[str, Any]) -> Chunk:
+    parts: Sequence[Sequence[int]] = document["parts"]
+    return Chunk(
+        document["key"],
+        document["size"],
+        document["sha256"],
+        tuple(Part(*numbers) for numbers in parts),
+    )
+
 
 # --- rows in the order of their ids ---------------------------------------------------------------
 
@@ -180,7 +408,7 @@ class Checkpoints:
 
     def ids(self, gateway: str) -> list[str]:
         """Return the existing checkpoints, oldest first; one request for each thousand."""
-        prefix = names.manifests_prefix(gateway)
+        prefix = manifests_prefix(gateway)
         stored = [key[len(prefix) :].removesuffix(".json")
                  for key in self._objects.list_objects(prefix)]  # fmt: skip
         return sorted(name for name in stored if is_checkpoint_id(name))
@@ -188,7 +416,7 @@ class Checkpoints:
     def latest(self, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
         """Return the latest checkpoint of an epoch to which the log still reaches, if any."""
         for checkpoint in reversed(self.ids(gateway)):
-            if names.since_of(checkpoint) < since_min:
+            if since_of(checkpoint) < since_min:
                 return None
             try:
                 manifest = self._manifest(gateway, checkpoint)
@@ -223,13 +451,13 @@ class Checkpoints:
         except (NotFound, AdapterFailed):
             self._check_there(gateway, checkpoint)
             raise
-        head, run = framed[: names.FRAME_HEAD_BYTES], framed[names.FRAME_HEAD_BYTES :]
+        head, run = framed[:FRAME_HEAD_BYTES], framed[FRAME_HEAD_BYTES:]
         if len(framed) != part.size or int.from_bytes(head, "big") != len(run):
             raise AdapterFailed(f"{key} does not match its manifest; build a new checkpoint")
         return run
 
     def _read(self, gateway: str, checkpoint: str) -> Manifest:
-        return manifest_from_json(self._objects.get_object(names.manifest_key(gateway, checkpoint)))
+        return manifest_from_json(self._objects.get_object(manifest_key(gateway, checkpoint)))
 
     def _check_there(self, gateway: str, checkpoint: str) -> None:
         """Distinguish a checkpoint that was removed from a store that does not answer.
@@ -252,13 +480,13 @@ def put_chunk(
         number: the chunk's place among those of the table.
         cut: the rows.
     """
-    sha256 = names.digest(cut.body)
-    key = names.chunk_key(*checkpoint, table, number, sha256)
+    sha256 = digest(cut.body)
+    key = chunk_key(*checkpoint, table, number, sha256)
     objects.put_object(key, cut.body, _OBJECT)
     return Chunk(key, len(cut.body), sha256, cut.parts)
 
 
 def put_manifest(objects: ObjectStore, manifest: Manifest) -> None:
     """Write a manifest, once everything that it names exists: from here the checkpoint exists."""
-    key = names.manifest_key(manifest.gateway, manifest.id)
-    objects.put_object(key, names.manifest_to_json(manifest), _JSON)
+    key = manifest_key(manifest.gateway, manifest.id)
+    objects.put_object(key, manifest_to_json(manifest), _JSON)

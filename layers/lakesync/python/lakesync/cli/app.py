@@ -78,15 +78,23 @@ from lakesync.cli.commands.history import diff, history, query
 from lakesync.cli.commands.lake import maintain, rebuild, repair, share, unshare, views
 from lakesync.cli.commands.lake import status as lake_status
 from lakesync.cli.commands.rows import restore as restore_rows
-from lakesync.cli.commands.rules import check, try_
-from lakesync.cli.commands.rules import put as put_rules
-from lakesync.cli.commands.rules import show as show_rules
 from lakesync.cli.commands.stack import cost, doctor, restored, smoke
 from lakesync.cli.commands.stack import delete as delete_stack
-from lakesync.cli.commands.tables import codegen, list_schemas, place, put, show, strict
+from lakesync.cli.commands.tables import (
+    check,
+    codegen,
+    list_schemas,
+    place,
+    put,
+    put_rules,
+    show,
+    show_rules,
+    strict,
+    try_,
+)
 from lakesync.cli.commands.tables import list_ as list_tables
 from lakesync.cli.commands.tables import remove as remove_table
-from lakesync.cli.faults import USAGE, Fault, fault_line
+from lakesync.cli.input_output import USAGE, Fault, fault_line
 from lakesync.cli.session import unwrapped
 
 if TYPE_CHECKING:

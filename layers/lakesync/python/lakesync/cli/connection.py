@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.errors import NotFound, Unreachable
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
     """
     import httpx
 
-    from lakesync.client.transport.gateway_http import checked_token, error_of, foreign, trusted
+    from lakesync.client.gateway_http import checked_token, error_of, foreign, trusted
 
     headers = {"Authorization": f"Bearer {checked_token(token)}"}
     try:

@@ -19,26 +19,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from lakesync.checkpoint import manifest as names
+from lakesync.checkpoint import store as names
 from lakesync.cli.lake_tables import run_job
-from lakesync.connectors.erasing import kept_of
+from lakesync.connectors.state import kept_of_row
 from lakesync.core.attachments import SCHEME, references_in
-from lakesync.core.delta import Op
+from lakesync.core.delta import Op, parse
 from lakesync.core.names import CHANGES_SUFFIX
-from lakesync.core.values import parse
 from lakesync.core.wording import plural
 from lakesync.errors import NotFound
 from lakesync.gateway.attachments import file_key
-from lakesync.wire.records import decode_records
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_records, decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakesync.cli.changes import LakeChanges
     from lakesync.cli.lake import Lake
+    from lakesync.cli.lake_queries import LakeChanges
     from lakesync.cli.session import Session
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson
     from lakesync.ports import Buffer, ObjectStore, RowKey
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -70,7 +68,7 @@ def copies(
             _in_run(run, key) for run in checkpointed_runs(objects, gateway, key[0])
         ),
         "batches": sum(_in_batch(body, key) for body in _batches(objects, gateway, key[0])),
-        "connectors": kept_of(objects, gateway, key),
+        "connectors": kept_of_row(objects, gateway, key),
     }
     if lake is not None:
         counts["lake"] = lake.copies(key[0], key[1])
@@ -135,8 +133,8 @@ def _in_batch(body: bytes, key: RowKey) -> int:
 
 def lake_changes(session: Session, gateway: str, table: str) -> LakeChanges:
     """Return all that the lake was brought of a table."""
-    from lakesync.cli.changes import LakeChanges
     from lakesync.cli.lake import Lake
+    from lakesync.cli.lake_queries import LakeChanges
 
     return LakeChanges(Lake(session.aws, gateway), table)
 

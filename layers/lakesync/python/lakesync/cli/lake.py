@@ -17,7 +17,7 @@ from decimal import Decimal
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.past import Moment, chosen, pinned
 from lakesync.core.names import CHANGES_SUFFIX, lake_database
 from lakesync.materialise.lake_catalogue import LakeCatalogue

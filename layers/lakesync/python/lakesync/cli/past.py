@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.core.clock import COUNTER_MAX, STAMP_MAX, stamp, stamp_ms
 from lakesync.core.merge import EMPTY, apply, as_read, view
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.database import PlacedDelta
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.values import CanonicalJson
 
 # --- points in time -------------------------------------------------------------------------------
 

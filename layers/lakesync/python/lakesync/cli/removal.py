@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.lake import described, open_catalogue
 from lakesync.cli.session import listed
 from lakesync.cli.shared_lake import leave_shares

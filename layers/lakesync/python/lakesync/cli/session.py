@@ -27,8 +27,15 @@ from uuid import uuid4
 import typer
 
 from lakesync.cli.connection import CLIENT, Aws, Connection, Given, resolve
-from lakesync.cli.faults import Fault, UsageFault, fault_line, fault_of, is_bug_to_show
-from lakesync.cli.input_output import Output, quiet_pipe
+from lakesync.cli.input_output import (
+    Fault,
+    Output,
+    UsageFault,
+    fault_line,
+    fault_of,
+    is_bug_to_show,
+    quiet_pipe,
+)
 from lakesync.errors import (
     Forbidden,
     GatewayDeleted,
@@ -44,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakesync.client import HttpTransport
-    from lakesync.gateway.audit import Audit, Who
+    from lakesync.gateway.admin_changes import Audit, Who
 
 OWN_TOKEN_S: Final = 900
 """The lifetime of a token that the command line signs for itself."""
@@ -341,7 +348,7 @@ def audit_of(session: Session) -> tuple[Audit, Who]:
         UsageFault: the stack keeps no records: it is of an older release.
     """
     from lakesync.buffer.admin_stores import DynamoAudit
-    from lakesync.gateway.audit import Audit, Who
+    from lakesync.gateway.admin_changes import Audit, Who
 
     aws = session.aws
     store = DynamoAudit(aws.output("AuditTable"), aws.dynamo())
@@ -368,7 +375,7 @@ def audited(
         operation: its name.
         target: what of the gateway it changes; never the id of a row.
         shows: gives the state that is changed.
-        gateway: whose record it is, if not the command's; or `lakesync.ports.access.STACK`.
+        gateway: whose record it is, if not the command's; or `lakesync.ports.stores.STACK`.
     """
     audit, who = audit_of(session)
     owner = gateway or session.connection.gateway
@@ -395,7 +402,7 @@ def listed(names: Sequence[str]) -> dict[str, object]:
 
 def _shown(shows: Callable[[], object]) -> object:
     """Return the state after a change, if it can be read: the outcome matters more."""
-    from lakesync.gateway.audit import NOT_KNOWN
+    from lakesync.gateway.admin_changes import NOT_KNOWN
 
     try:
         return shows()

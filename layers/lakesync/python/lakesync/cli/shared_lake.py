@@ -11,7 +11,7 @@ import operator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.lake import (
     ROW_ID,
     Lake,

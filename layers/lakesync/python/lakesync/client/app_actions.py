@@ -16,7 +16,6 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lakesync.client.arguments import checked_key
 from lakesync.client.change_feed import (
     EVERYTHING,
     UNCHANGED,
@@ -25,10 +24,11 @@ from lakesync.client.change_feed import (
     Watch,
     checked_callback,
 )
+from lakesync.client.misuse import checked_key
 from lakesync.client.storage.action_queue import COLUMNS, GONE, ActionEntry, ActionStatus
 from lakesync.client.storage.sqlite_file import SALVAGE, attempt
+from lakesync.core.delta import canonical
 from lakesync.core.messages import ACTIONS_MAX, ActionPush, refusal
-from lakesync.core.values import canonical
 from lakesync.errors import (
     ActionFailed,
     ActionRunning,

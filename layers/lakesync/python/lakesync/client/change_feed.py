@@ -26,8 +26,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
-from lakesync.client.arguments import checked_names
-from lakesync.client.forked import note_forks
+from lakesync.client.misuse import checked_names, note_forks
 from lakesync.client.storage.queries import shape
 from lakesync.client.storage.sqlite_file import query_result
 from lakesync.client.storage.statement_capture import as_cells
@@ -126,7 +125,7 @@ class ChangeFeed:
         note_forks(self)
 
     def forked(self) -> None:
-        """End, because the notifying thread does not exist; see `lakesync.client.forked`."""
+        """End, because the notifying thread does not exist; see `lakesync.client.misuse`."""
         self._lock, self._closed, self._running = threading.Lock(), True, False
 
     def is_closed(self) -> bool:

@@ -36,7 +36,11 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from lakesync.client.app_actions import Actions
 from lakesync.client.app_attachments import Attachments
-from lakesync.client.arguments import (
+from lakesync.client.change_feed import GATHER_MS, GATHER_MS_MAX
+from lakesync.client.damaged_file import is_sound
+from lakesync.client.device_time import system_clock
+from lakesync.client.loop import Connecting
+from lakesync.client.misuse import (
     PAGE_DELTAS,
     check_page_deltas,
     checked_mode,
@@ -44,18 +48,14 @@ from lakesync.client.arguments import (
     checked_transport,
     checked_whole,
 )
-from lakesync.client.change_feed import GATHER_MS, GATHER_MS_MAX
-from lakesync.client.damaged_file import is_sound
-from lakesync.client.loop import Connecting
 from lakesync.client.resync import rebind
 from lakesync.client.storage.app_table import answer_of, quote
 from lakesync.client.storage.attachment_store import Folder
-from lakesync.client.storage.declared_columns import declare
-from lakesync.client.storage.device_clock import system_clock
+from lakesync.client.storage.device_tables import declare
 from lakesync.client.storage.editor import Editor, amend, local_transaction, record
 from lakesync.client.storage.edits import Writer
 from lakesync.client.storage.file import open_file
-from lakesync.client.storage.lost_writes import resolve
+from lakesync.client.storage.own_writes import resolve
 from lakesync.client.storage.sqlite_file import attempt, caught
 from lakesync.client.sync import Syncer, checked_source, never
 from lakesync.core.messages import checked_first
@@ -66,15 +66,15 @@ from lakesync.result import Err, Ok, Result, heard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.client.arguments import Mode
+    from lakesync.client.misuse import Mode
     from lakesync.client.resync import KeepEdits
     from lakesync.client.storage.app_table import Answer
     from lakesync.client.storage.conflicts import LostWrite
-    from lakesync.client.storage.declared_columns import DeclaredColumns
+    from lakesync.client.storage.device_tables import DeclaredColumns
     from lakesync.client.storage.editor import Transaction
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.lost_writes import Keep
     from lakesync.client.storage.outbox import OutboxEntry
+    from lakesync.client.storage.own_writes import Keep
     from lakesync.client.storage.private_files import GivenKey
     from lakesync.client.storage.queries import Kinds
     from lakesync.client.storage.sqlite_file import Durability

@@ -17,10 +17,9 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.resync import Resyncer
-from lakesync.client.storage.accepted_writes import Journal, PendingEcho, ruled_tables
 from lakesync.client.storage.conflicts import Clash
-from lakesync.client.storage.lost_writes import LostWrites
 from lakesync.client.storage.outbox import Status
+from lakesync.client.storage.own_writes import Journal, LostWrites, PendingEcho, ruled_tables
 from lakesync.client.storage.stored_rows import NOT_STORED, Inserts, insert_new
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import DELTA_BYTES_MAX, Op, known_delta
@@ -46,10 +45,9 @@ if TYPE_CHECKING:
     from lakesync.client.storage.file import ClientFile, Position
     from lakesync.client.storage.stored_rows import RowToStore, StoredRow
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
-    from lakesync.core.values import CanonicalJson
     from lakesync.wire import lakesync_pb2 as pb
 
 # --- a page's contents, by table ------------------------------------------------------------------

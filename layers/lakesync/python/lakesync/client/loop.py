@@ -22,10 +22,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from lakesync.client.app_attachments import BackgroundUploads
-from lakesync.client.arguments import checked_interval_s, checked_mode, checked_waits
-from lakesync.client.backoff import BACKOFF_S_MIN, WAITS, own_addresses, wait_here
 from lakesync.client.change_feed import checked_callback
 from lakesync.client.client_status import Observable
+from lakesync.client.device_time import BACKOFF_S_MIN, WAITS, own_addresses, wait_here
+from lakesync.client.misuse import checked_interval_s, checked_mode, checked_waits
 from lakesync.client.sync import SyncSummary
 from lakesync.errors import (
     InternalError,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from lakesync.client.app_actions import Actions
     from lakesync.client.app_attachments import Attachments
-    from lakesync.client.arguments import Mode
-    from lakesync.client.backoff import Waits
     from lakesync.client.client_status import Activity
+    from lakesync.client.device_time import Waits
+    from lakesync.client.misuse import Mode
     from lakesync.client.sync import Syncer
     from lakesync.core.messages import Pull, PullPage
     from lakesync.ports import Listening, Transport

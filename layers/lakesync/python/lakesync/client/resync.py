@@ -41,14 +41,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
-from lakesync.client.storage.accepted_writes import Journal, PendingEcho, ruled_tables
 from lakesync.client.storage.action_queue import ActionStatus
-from lakesync.client.storage.local_tables import forget_all
+from lakesync.client.storage.device_tables import forget_all
 from lakesync.client.storage.outbox import Status
+from lakesync.client.storage.own_writes import Journal, PendingEcho, ruled_tables
 from lakesync.core.attachments import references_in
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
+from lakesync.core.delta import parse
 from lakesync.core.merge import EMPTY, RowState, deltas_of, fold, newer_than
-from lakesync.core.values import parse
 from lakesync.core.visibility import state_without
 from lakesync.errors import AnotherGateway, ValidationFailed
 from lakesync.wire.records import decode_records, encode_records

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.app_actions import ActionSummary, Sender
 from lakesync.client.download import Arrived, Pages
-from lakesync.client.storage.local_tables import SourceRows
+from lakesync.client.storage.device_tables import SourceRows
 from lakesync.client.storage.sqlite_file import attempt
 from lakesync.client.upload import Pusher, PushSummary
 from lakesync.core.destinations import NAME
@@ -43,8 +43,8 @@ from lakesync.result import Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.client.arguments import Mode
     from lakesync.client.client_status import Activity
+    from lakesync.client.misuse import Mode
     from lakesync.client.storage.file import ClientFile, Position
     from lakesync.core.messages import PullPage
     from lakesync.ports import Transport

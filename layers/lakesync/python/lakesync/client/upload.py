@@ -23,8 +23,6 @@ from operator import add
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.resync import Resyncer
-from lakesync.client.storage.accepted_writes import PendingEcho, ruled_tables
-from lakesync.client.storage.lost_writes import Unread
 from lakesync.client.storage.outbox import (
     BATCH_DELTAS_MAX,
     IN_DOUBT,
@@ -33,6 +31,7 @@ from lakesync.client.storage.outbox import (
     next_batch,
     stopped_batch,
 )
+from lakesync.client.storage.own_writes import PendingEcho, Unread, ruled_tables
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
 from lakesync.core.delta import Op, known_delta
 from lakesync.core.messages import OutcomeKind, Push

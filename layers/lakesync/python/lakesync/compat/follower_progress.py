@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.config import WRITES, check_format, known
 from lakesync.core.messages import Pull
 from lakesync.core.rules import rules_from_stored, rules_to_json
-from lakesync.core.stored_formats import WRITES, check_format, known
 from lakesync.core.visibility import Viewer
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ Rules of this module
     1. A receipt never moves a cursor beyond what the follower has. A 200 means that the whole push
        was accepted: a follower reads nothing else of an answer.
     2. So some rows are sent to it twice, in a form that gives the same row whether it has the row
-       already or not (`lakesync.compat.legacy_format`).
+       already or not (`lakesync.compat.follower_deltas`).
     3. Its requests contain nothing but a cursor. All other state is stored in one item for each
        follower (`lakesync.compat.follower_progress`); other clients never cause a read or write of
        it.
     4. A client is not a follower if its request has any field that only our own clients send.
 
 A checkpoint is a stream of frames, for clients that read it whole or part by part. Its rows are
-filtered as a pull's are; see `lakesync.gateway.rule_filter`.
+filtered as a pull's are; see `lakesync.gateway.filtered_reads`.
 
 The reasons: ``docs/adr/0006-followers.md``. Laws F1-F8: ``docs/spec/followers.md``.
 """
@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lakesync.checkpoint.manifest import frame
-from lakesync.checkpoint.replay_from import has_events
+from lakesync.checkpoint import has_events
+from lakesync.checkpoint.store import frame
+from lakesync.compat.follower_deltas import LegacyFormat, rows_of
 from lakesync.compat.follower_progress import (
     SKIPPED_DELIVERIES,
     Follower,
@@ -43,21 +44,19 @@ from lakesync.compat.follower_progress import (
     visible_tables,
     void,
 )
-from lakesync.compat.legacy_format import LegacyFormat, rows_of
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
 from lakesync.core.visibility import Viewer
 from lakesync.errors import CheckpointTooLarge, Contention, CursorExpired, NotFound
 from lakesync.gateway.bootstrap import CheckpointRows, check_decides, decides
-from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.gateway.filtered_reads import RuleFilter
 from lakesync.log.read import ReadBarrier
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.checkpoint.manifest import Manifest
-    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.checkpoint.store import Checkpoints, Manifest
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta

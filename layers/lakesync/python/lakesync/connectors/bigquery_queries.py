@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import uuid4
 
-from lakesync.adapters.bigquery.faults import is_missing
+from lakesync.adapters.bigquery_statements import is_missing
 from lakesync.connectors.port import SourcePage, digest
 from lakesync.connectors.sql.by_difference import gone, looks_for_gone, read_range
 from lakesync.connectors.sql.by_time import dated_changes, is_cursor, reach_of, without_time
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakesync.adapters.bigquery import Jobs
-    from lakesync.adapters.bigquery.jobs import ReadRows
+    from lakesync.adapters.bigquery_jobs import ReadRows
     from lakesync.connectors.port import Storage, Unreadable
     from lakesync.connectors.sql.by_time import Reach
     from lakesync.connectors.sql.sql_settings import PolledSettings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]  # no stubs
 
-from lakesync.adapters.bigquery.faults import is_missing_table, is_statement_fault
-from lakesync.adapters.bigquery.jobs import Look
+from lakesync.adapters.bigquery_jobs import Look
+from lakesync.adapters.bigquery_statements import is_missing_table, is_statement_fault
 from lakesync.connectors import bigquery_queries
 from lakesync.connectors.bigquery_queries import Polling, origin_of, rows_with_keys, untimed_row
 from lakesync.connectors.port import SourceColumn, SourceTable
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.adapters.bigquery import Jobs
-    from lakesync.adapters.bigquery.jobs import Field, Trial
+    from lakesync.adapters.bigquery_jobs import Field, Trial
     from lakesync.connectors.bigquery_queries import Statement
-    from lakesync.connectors.bigquery_settings import BigQuerySettings, BigQueryTable
     from lakesync.connectors.port import SourcePage, Storage
+    from lakesync.connectors.sql.sql_settings import BigQuerySettings, BigQueryTable
     from lakesync.connectors.sql.table_plan import Plan
     from lakesync.result import Result
 

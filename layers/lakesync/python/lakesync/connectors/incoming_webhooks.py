@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.connectors.missing_rows import brought_by
 from lakesync.connectors.pages import client_id_of, deltas_of, pushes_of, refused_in
-from lakesync.connectors.port import NOTHING_ALLOWED, Delivery, Storage, TakesWebhooks, digest
+from lakesync.connectors.port import (
+    NOTHING_ALLOWED,
+    SIGNATURE_REFUSED,
+    Delivery,
+    Storage,
+    TakesWebhooks,
+    digest,
+)
 from lakesync.connectors.registry import (
     check_name,
     connector_type,
@@ -26,7 +33,6 @@ from lakesync.connectors.registry import (
     made_with,
     secret_name,
 )
-from lakesync.connectors.signatures import REFUSED
 from lakesync.connectors.state import Deletions, state_from
 from lakesync.core.messages import Push
 from lakesync.errors import (
@@ -44,8 +50,7 @@ from lakesync.result import Err
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.connectors.port import ConnectorType, Outside, SourcePage
-    from lakesync.connectors.signatures import Signed
+    from lakesync.connectors.port import ConnectorType, Outside, Signed, SourcePage
     from lakesync.core.messages import PushReceipt
     from lakesync.ports import (
         ActionRuns,
@@ -116,7 +121,7 @@ class Webhooks:
         """
         stored = self._store.connector(gateway, check_name(name))
         if stored is None:
-            raise AuthFailed(REFUSED)
+            raise AuthFailed(SIGNATURE_REFUSED)
         definition = definition_from(stored.definition)
         kind = _kind(definition.type)
         hidden = self._secrets.get(secret_name(gateway, name))
@@ -153,7 +158,7 @@ class Webhooks:
         made, tables = made_with(hidden, storage, self._outside, definition)
         with closing(made) as connector:
             if not isinstance(connector, TakesWebhooks):
-                raise AuthFailed(REFUSED)
+                raise AuthFailed(SIGNATURE_REFUSED)
             page = _dated(_page(connector, delivery), tables, delivery.sent_ms)
         page = Deletions(storage, may_note=False).dated(
             state_from(stored.state), "", page, delivery.sent_ms
@@ -173,7 +178,7 @@ def _kind(name: str) -> ConnectorType:
     try:
         return connector_type(name)
     except NotFound as exc:  # its package is no longer installed
-        raise AuthFailed(REFUSED) from exc
+        raise AuthFailed(SIGNATURE_REFUSED) from exc
 
 
 def _verified(
@@ -186,7 +191,7 @@ def _verified(
     webhook = kind.webhook
     secret = hidden.get(webhook.secret, "") if webhook else ""
     if webhook is None or not secret:
-        raise AuthFailed(REFUSED)
+        raise AuthFailed(SIGNATURE_REFUSED)
     signed = webhook.verify(secret, headers, body)
     age_s = (now_ms - signed.sent_ms) / 1000
     if not -AHEAD_S_MAX <= age_s <= webhook.age_s_max:

@@ -30,12 +30,13 @@ from lakesync.connectors.jira_issues import Walk
 from lakesync.connectors.port import (
     Change,
     ConnectorType,
+    Signed,
     SourcePage,
     SourceTable,
     Unreadable,
     WebhookType,
+    check_hub_signature,
 )
-from lakesync.connectors.signatures import Signed, check_hub_signature
 from lakesync.errors import AdapterFailed, AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok
 

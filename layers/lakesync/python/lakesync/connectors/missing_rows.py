@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.connectors.port import Brought, Change, SourcePage, digest
 from lakesync.errors import AdapterRefused
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

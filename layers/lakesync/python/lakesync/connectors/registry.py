@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakesync.adapters.entry_points import loaded, names_in
+from lakesync.adapters.database_types import loaded, names_in
 from lakesync.connectors.port import ConnectorType
 from lakesync.connectors.state import state_from
 from lakesync.core.flows import FLOW, SCHEDULED
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
-    "bigquery": "lakesync.connectors.bigquery:BIGQUERY",
+    "bigquery": "lakesync.connectors.sql.sql_types:BIGQUERY",
     "cloudwatch": "lakesync.connectors.cloudwatch:CLOUDWATCH",
     "dlt": "lakesync.connectors.dlt:DLT",
     "jira": "lakesync.connectors.jira:JIRA",

@@ -17,20 +17,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.delta import Op, known_delta
+from lakesync.core.delta import NULL, Op, canonical, known_delta, parse
 from lakesync.core.merge import RowState
 from lakesync.core.names import folded, is_identifier, is_table_name
 from lakesync.core.schema import Column
-from lakesync.core.values import NULL, canonical, parse
 from lakesync.errors import Fault, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.schema import TableSchema
-    from lakesync.core.values import CanonicalJson
 
 MAPPED_COLUMNS_MAX: Final = 200
 """Columns that the map of one table may name, plus constants that it may add."""

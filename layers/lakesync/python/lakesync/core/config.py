@@ -1,21 +1,35 @@
-"""The configuration of one gateway: its schemas, layout, rules and flushes, as one document.
+"""The configuration of one gateway, as one document, and the versions of what it stores.
 
-The document is versioned. Besides what was declared, it says which columns of a row are logged with
-each delta, so that sync rules can be applied to the log: those that the current rules read, and
-those that earlier rules read. So an entry has the columns that a filter needs from the time the
-filter was first declared, whatever rules were in force in between.
-Law V7: ``docs/spec/visibility.md``.
+Besides what was declared, the document says which columns of a row are logged with each delta, so
+that sync rules can be applied to the log: those that the current rules read, and those that earlier
+rules read. So an entry has the columns that a filter needs from the time the filter was first
+declared, whatever rules were in force in between. Law V7: ``docs/spec/visibility.md``.
 
 A stack has one schedule of flushes, and one threshold from which a push asks for a flush. A gateway
 may wait longer than the schedule, have another threshold, and give a table a budget from which it
 is flushed before the others. Law D19: ``docs/spec/delivery.md``.
+
+This document and others are read by other releases than the one that wrote them:
+
+- Nothing is checked again: it was checked when it was accepted. A release with stricter checks must
+  not refuse what is already stored.
+- Fields that a reader does not know are left out, or, in a document that it will write again, kept.
+- Each document names the lowest format that a reader must know. A field that may be ignored does
+  not change the format. A field without which a reader would show or accept something that it must
+  not raises it.
+- Items without a format number (heads, row states, the flush state) are read only after the
+  gateway's configuration: its format applies to all of them.
+- A format is read one release before it is written. So two successive releases may run side by
+  side, and the later one may be rolled back.
+
+Law B14: ``docs/spec/commit.md``. The reasons: ``docs/adr/0014-releases-side-by-side.md``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lakesync.core.layout import Layout
 from lakesync.core.merge import as_read
@@ -27,23 +41,106 @@ from lakesync.core.rules import (
     rules_from_stored,
     rules_to_json,
 )
-from lakesync.core.schema import schema_to_json
-from lakesync.core.stored_formats import (
-    STORED_FIELDS,
-    WRITES,
-    Unknown,
-    check_format,
-    schema_from_stored,
-)
-from lakesync.errors import GatewayDeleted, ValidationFailed
+from lakesync.core.schema import Column, TableSchema, schema_to_json
+from lakesync.errors import GatewayDeleted, UpgradeRequired, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from _typeshed import DataclassInstance
+
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.schema import TableSchema
+
+    T = TypeVar("T", bound=DataclassInstance)
+
+# --- versions of stored formats -------------------------------------------------------------------
+
+
+READS: Final = 3
+"""The latest format that this release reads. No release wrote formats 1 and 2."""
+WRITES: Final = 3
+"""The format that this release writes: one that the release before it can read."""
+
+STORED_FIELDS: Final = {
+    "table": "table",
+    "columns": "columns",
+    "version": "version",
+    "primaryKey": "primary_key",
+    "softDelete": "soft_delete",
+    "externalIdColumn": "external_id_column",
+    "sourceTable": "source_table",
+    "append": "append",
+    "partition": "partition",
+    "keepTombstones": "keep_tombstones",
+    "deleteWins": "delete_wins",
+    "sort": "sort",
+}
+"""The fields of a stored schema, with their names in this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Fields of a configuration that a later release wrote and this one does not know."""
+
+    format: int = WRITES
+    """The format that a reader must know."""
+    fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    schemas: Mapping[tuple[str, int], Mapping[str, Any]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By table and version."""
+    rules: Mapping[str, Any] | None = None
+    """The rules as they were written, if they contain more than was read."""
+    read_rules: SyncRules | None = None
+
+
+def check_format(needed: int, what: str) -> None:
+    """Refuse a document that only a later release can read.
+
+    Raises:
+        UpgradeRequired: a later format is needed.
+    """
+    if needed > READS:
+        raise UpgradeRequired(
+            f"{what} was written by a later release (format {needed}, this one reads {READS}); "
+            "deploy that release again"
+        )
+
+
+def known(kind: type[T], body: Mapping[str, Any]) -> T:
+    """Make a record from those fields of a stored document that it knows; all have defaults."""
+    return kind(**{item.name: body[item.name] for item in fields(kind) if item.name in body})
+
+
+def unchecked(kind: type[T], **values: object) -> T:
+    """Make a frozen record without its checks."""
+    made = object.__new__(kind)
+    for item in fields(kind):
+        value = values.get(item.name, MISSING)
+        if value is MISSING:
+            value = item.default if item.default_factory is MISSING else item.default_factory()
+        object.__setattr__(made, item.name, value)
+    return made
+
+
+def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
+    """Read what `schema_to_json` wrote, in any release."""
+    columns = tuple(
+        unchecked(
+            Column,
+            name=item["name"],
+            type=item["type"],
+            nullable=item.get("nullable", True),
+            description=item.get("description", ""),
+        )
+        for item in body["columns"]
+    )
+    fields = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return unchecked(TableSchema, **fields | {"columns": columns})
+
 
 # --- how the log is flushed -----------------------------------------------------------------------
 
@@ -169,10 +266,10 @@ CONFIG_BYTES_MAX: Final = 350 * 1024
 
 
 class Declared(NamedTuple):
-    """Who declared a table that no schema names; see `lakesync.core.declared_names`."""
+    """Who declared a table that no schema names; see `lakesync.log.declare`."""
 
     by: str = ""
-    """The user, as `lakesync.core.declared_names.user_digest` gives it; empty for a connector's."""
+    """The user, as `lakesync.log.declare.user_digest` gives it; empty for a connector's."""
     columns: Mapping[str, int] = MappingProxyType({})
     """By user, how many of its columns."""
 
@@ -312,7 +409,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
 
 
 def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
-    """Read what `config_to_json` wrote, in any release; see `lakesync.core.stored_formats`.
+    """Read what `config_to_json` wrote, in any release; see `lakesync.core.config`.
 
     Raises:
         UpgradeRequired: only a later release can read it.

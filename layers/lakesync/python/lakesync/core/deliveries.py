@@ -21,9 +21,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.config import WRITES, check_format
 from lakesync.core.names import check_identifier, staged_column
 from lakesync.core.schema import schema_from_json
-from lakesync.core.stored_formats import WRITES, check_format
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from lakesync.core.column_map import (
     map_schema,
     map_to_json,
 )
+from lakesync.core.config import WRITES, check_format
 from lakesync.core.deliveries import Pace, pace_of
 from lakesync.core.names import first_spellings, folded, is_table_name
 from lakesync.core.rules import CLAIM_PREFIX, NO_RULES, SyncRules, rules_from_stored, rules_to_json
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
-from lakesync.core.stored_formats import WRITES, check_format
 from lakesync.core.visibility import Viewer
 from lakesync.core.wording import plural
 from lakesync.errors import DestinationRefused, Fault, RulesRefused
@@ -262,7 +262,7 @@ def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
 
 
 def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
-    """Read what `destinations_to_json` wrote, in any release; see `lakesync.core.stored_formats`.
+    """Read what `destinations_to_json` wrote, in any release; see `lakesync.core.config`.
 
     Raises:
         UpgradeRequired: only a later release can read it.

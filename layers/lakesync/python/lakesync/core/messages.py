@@ -18,9 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import CLIENT_ID_BYTES_MAX, check_client_id
+from lakesync.core.delta import CLIENT_ID_BYTES_MAX, canonical, check_client_id
 from lakesync.core.names import check_table_name, folded
-from lakesync.core.values import canonical
 from lakesync.errors import ActionInvalid, InvalidInput, LakeSyncError, Retry, ValidationFailed
 
 if TYPE_CHECKING:

@@ -35,13 +35,13 @@ from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakesync.core.values import NULL, canonical
+from lakesync.core.delta import NULL, canonical
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson
 
 OPERATORS: Final = ("eq", "neq", "in", "gt", "lt", "gte", "lte")
 ORDERED: Final = frozenset({"gt", "lt", "gte", "lte"})
@@ -176,7 +176,7 @@ def _filters(bucket: Bucket) -> Iterable[Filter]:
 
 
 def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
-    """Read what `rules_to_json` wrote, in any release; see `lakesync.core.stored_formats`.
+    """Read what `rules_to_json` wrote, in any release; see `lakesync.core.config`.
 
     A filter with an unknown operator matches nothing; a condition of claims with one, no client.
     """

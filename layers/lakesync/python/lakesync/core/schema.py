@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_types import fits, precision_scale, widens
-from lakesync.core.delta import COLUMNS_MAX
+from lakesync.core.delta import COLUMNS_MAX, NULL
 from lakesync.core.names import (
     check_identifier,
     check_table_name,
@@ -26,7 +26,6 @@ from lakesync.core.names import (
     folded,
     name_taken,
 )
-from lakesync.core.values import NULL
 from lakesync.errors import Conflict, SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:

@@ -24,15 +24,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakesync.core.delta import Op, known_delta
+from lakesync.core.delta import Op, canonical, known_delta
 from lakesync.core.names import folded, is_identifier
 from lakesync.core.rules import RULE_VALUE_BYTES_MAX, Claim, Condition, condition, is_operand
-from lakesync.core.values import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
     from lakesync.core.rules import (
         Bucket,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
         Operand,
         SyncRules,
     )
-    from lakesync.core.values import CanonicalJson
 
 # --- claims of a token ----------------------------------------------------------------------------
 

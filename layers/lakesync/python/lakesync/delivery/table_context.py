@@ -20,7 +20,7 @@ from lakesync.core.deliveries import DeliveryPlace
 from lakesync.core.merge import RowState, as_read, view
 from lakesync.core.visibility import rule_columns
 from lakesync.errors import Contention
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

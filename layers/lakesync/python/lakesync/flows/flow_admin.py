@@ -47,15 +47,15 @@ from lakesync.core.flows import (
 )
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, Fault, FlowRefused, LakeSyncError, NotFound, ValidationFailed
-from lakesync.flows.ledger_source import RESTORED, begun_at, place_from
-from lakesync.flows.plan import of_connector, of_gateway, of_source
+from lakesync.flows.database_sources import RESTORED, begun_at, place_from
+from lakesync.flows.shaping import plan_of_connector, plan_of_gateway, plan_of_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from lakesync.connectors.connector_admin import ConnectorAdmin
     from lakesync.core.clock import Stamp
-    from lakesync.flows.plan import CountsRows
+    from lakesync.flows.shaping import CountsRows
     from lakesync.gateway.destination_admin import AsksDatabase, DestinationAdmin, DestinationReport
     from lakesync.ports import Buffer, ConnectorStore, StoredConnector, WallClock
 
@@ -68,7 +68,7 @@ class FlowAdmin:
         destinations: declares flows from the gateway.
         connectors: registers all others.
         store: stores the connectors.
-        counts: returns what a flow from a database would move: `lakesync.flows.plan.of_database`.
+        counts: returns what a flow from a database would move, as `shaping.plan_of_database` does.
         wall_clock: the time.
         asks: asks the databases of polled flows; None asks none.
     """
@@ -141,13 +141,13 @@ class FlowAdmin:
                 answer["message"] = asked(connector)
                 reads = kind.forget is None  # creates nothing at its source, so it may be read
                 tables = tables_of(kind, settings)
-                answer["tables"] = of_connector(
+                answer["tables"] = plan_of_connector(
                     flow, connector, tables, self._now_ms(), reads=reads
                 )
         elif flow.source is None:
-            answer["tables"] = of_gateway(flow, self._buffer, gateway)
+            answer["tables"] = plan_of_gateway(flow, self._buffer, gateway)
         else:
-            answer |= of_source(flow, gateway, self._counts)
+            answer |= plan_of_source(flow, gateway, self._counts)
         return answer
 
     def declare(self, gateway: str, body: object, *, asks: bool = True) -> dict[str, Any]:

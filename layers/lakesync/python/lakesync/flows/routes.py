@@ -32,9 +32,8 @@ from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.names import folded, is_identifier
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import ConstraintViolated, Contention
-from lakesync.flows.ledger_source import LedgerSource
+from lakesync.flows.database_sources import LedgerSource, PlainSource
 from lakesync.flows.shaping import InDatabase, InGateway, Remapping, Shaping
-from lakesync.flows.snapshot_source import PlainSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

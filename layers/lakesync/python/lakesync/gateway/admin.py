@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp_ms
 from lakesync.core.config import read_flushing
-from lakesync.core.declared_names import TABLES_MAX, has_room_for_a_table, without_table
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, check_shard, lane_shard
 from lakesync.core.rules import rules_to_json
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import Schemas, evolve, schema_from_json, shown_to_clients, spelled_as
 from lakesync.core.visibility import Viewer
 from lakesync.errors import Conflict, NotFound, RulesRefused, TooManyTables
-from lakesync.gateway.rules_dry_run import Trial
-from lakesync.log.declare import Declare
-from lakesync.log.lanes import with_table_placed
-from lakesync.log.limits import unflushed_bytes
+from lakesync.gateway.admin_changes import Trial
+from lakesync.log.declare import TABLES_MAX, Declare, has_room_for_a_table, without_table
+from lakesync.log.lanes import unflushed_bytes, with_table_placed
 from lakesync.log.read import ReadBarrier, Waiting, read_all, waiting_tables
 from lakesync.ports import NO_HEAD
 
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
     from lakesync.core.visibility import Claims
     from lakesync.errors import Fault
-    from lakesync.gateway.rules_dry_run import TableTrial
+    from lakesync.gateway.admin_changes import TableTrial
     from lakesync.ports import Buffer, Chance, WallClock
 
 # --- the service ----------------------------------------------------------------------------------

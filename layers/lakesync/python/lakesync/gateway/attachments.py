@@ -14,16 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.core.attachments import check_parts, checked_reference, references_in
-from lakesync.core.delta import check_row_id
-from lakesync.core.epoch import check_identity
+from lakesync.core.delta import check_row_id, parse
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull
 from lakesync.core.names import check_identifier, check_table_name
-from lakesync.core.values import parse
 from lakesync.errors import BodyTooLarge, NotFound, NotYetUploaded, ValidationFailed
-from lakesync.gateway.rule_filter import RuleFilter
+from lakesync.gateway.filtered_reads import RuleFilter
 from lakesync.ports import UploadState
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     from lakesync.core.attachments import Attachment
     from lakesync.core.config import GatewayConfig
+    from lakesync.core.delta import CanonicalJson
     from lakesync.core.merge import RowState
-    from lakesync.core.values import CanonicalJson
     from lakesync.ports import RowKey, SignedObjects, SignedRequest, StoredRow
 
 ATTACHMENTS: Final = "attachments"

@@ -4,7 +4,7 @@ A new client, or one whose cursor is void, reads all tables, from the latest che
 one, else from the buffer (law B11, ``docs/spec/commit.md``). A client whose rules or token claims
 changed reads the tables for which the decision changed; this is a re-sync (law V10,
 ``docs/spec/visibility.md``). In both cases the log follows from a stamp below which every row that
-was read is complete (`lakesync.checkpoint.replay_from` explains why). The `ResumeToken` is the only
+was read is complete (`lakesync.checkpoint` explains why). The `ResumeToken` is the only
 state.
 
 A `RowSource` reads one table's current rows in pages, from the buffer or from a checkpoint. The
@@ -18,27 +18,23 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lakesync.checkpoint.replay_from import has_events, replay_from, tables_with_rows
+from lakesync.checkpoint import has_events, replay_from, tables_with_rows
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.messages import Progress, PullPage, Resync, has_any_of, place_by
 from lakesync.core.visibility import NOTHING, OTHERS, UNKNOWN, Scope, digest_of, scope_of
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
-from lakesync.gateway.paging import Reads, ResumeToken, resume_token_of
-from lakesync.gateway.rule_filter import NO_RECORDS, Records
+from lakesync.gateway.filtered_reads import NO_RECORDS, Reads, Records, ResumeToken, resume_token_of
 from lakesync.log.read import read_all
-from lakesync.wire.records import decode_records, encode_records, row_runs
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_records, decode_row_state, encode_records, row_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from lakesync.checkpoint.manifest import Manifest
-    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.checkpoint.store import Checkpoints, Manifest
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.messages import Pull
-    from lakesync.gateway.paging import Budget
-    from lakesync.gateway.rule_filter import RuleFilter
+    from lakesync.gateway.filtered_reads import Budget, RuleFilter
     from lakesync.log.read import FinalLog
     from lakesync.ports import Buffer, RowSlice, WallClock
 

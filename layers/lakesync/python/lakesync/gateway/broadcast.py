@@ -37,7 +37,7 @@ from lakesync.gateway.connected import (
 )
 from lakesync.gateway.frame_delivery import Outgoing, always
 from lakesync.ports import GATEWAY_KIND, NotifyState
-from lakesync.wire.frames import FRAME_DELTA_BYTES_MAX, encode_broadcast
+from lakesync.wire.proto import FRAME_DELTA_BYTES_MAX, encode_broadcast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -23,7 +23,7 @@ from lakesync.core.rules import rules_to_json
 from lakesync.core.visibility import Viewer, digest_of
 from lakesync.errors import AuthFailed, GatewayDeleted, RateLimited, Revoked, Unavailable
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND
-from lakesync.wire.frames import encode_broadcast
+from lakesync.wire.proto import encode_broadcast
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from lakesync.errors import LakeSyncError, RateLimited
 from lakesync.ports import Connection, Delivered
-from lakesync.wire.frames import encode_refusal
+from lakesync.wire.proto import encode_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

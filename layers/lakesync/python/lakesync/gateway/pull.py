@@ -12,22 +12,23 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.epoch import check_identity
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.layout import lane_shard
 from lakesync.core.messages import PullPage, begins, first_of
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.gateway.bootstrap import Bootstraps
-from lakesync.gateway.paging import (
+from lakesync.gateway.filtered_reads import (
     Budget,
     Reads,
+    RuleFilter,
+    batch_of,
     check_cursor,
     not_sent,
     resume_token_of,
     rows_of,
     scoped,
 )
-from lakesync.gateway.rule_filter import RuleFilter, batch_of
-from lakesync.log.limits import DEFAULT_LIMITS, Limits
+from lakesync.log.lanes import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import RecentHeads, Tails
 from lakesync.log.read import Ages, Looks, ReadBarrier, read
 
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.gateway.paging import ResumeToken
-    from lakesync.gateway.rule_filter import FilteredCommit
+    from lakesync.gateway.filtered_reads import FilteredCommit, ResumeToken
     from lakesync.log.read import FinalLog
     from lakesync.ports import Buffer, Head, LogEntry, WallClock
 

@@ -9,7 +9,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
-from lakesync.core.declared_names import NOT_DECLARED, Declaring, admitting
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.rules import NO_RULES
@@ -29,8 +28,8 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.log.commit import Committer, ConfigChanged
-from lakesync.log.declare import Declare
-from lakesync.log.limits import DEFAULT_LIMITS, Limits, check_epoch
+from lakesync.log.declare import NOT_DECLARED, Declare, Declaring, admitting
+from lakesync.log.lanes import DEFAULT_LIMITS, Limits, check_epoch
 from lakesync.log.push_parts import cut
 from lakesync.log.row_cache import RowCache
 

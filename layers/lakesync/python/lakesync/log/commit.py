@@ -20,10 +20,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
-from lakesync.core.epoch import new_epoch
+from lakesync.core.gateway_identity import new_epoch
 from lakesync.errors import AtomicPushTooLarge, Backpressure, Contention, LakeSyncError, Unavailable
-from lakesync.log.lanes import LaneChoice, may_commit
-from lakesync.log.limits import check_epoch, check_room, unflushed_bytes
+from lakesync.log.lanes import LaneChoice, check_epoch, check_room, may_commit, unflushed_bytes
 from lakesync.log.push_parts import Outcome, lane_commit, merge_part
 from lakesync.ports import NO_HEAD, Commit, HeadBusy, HeadMoved, StaleRead, head_after
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lakesync.core.visibility import Viewer
-    from lakesync.log.limits import Limits
+    from lakesync.log.lanes import Limits
     from lakesync.log.push_parts import Part
     from lakesync.log.row_cache import CachedGateway, RowCache
     from lakesync.ports import Buffer, Chance, MarkKey, RowKey, WallClock

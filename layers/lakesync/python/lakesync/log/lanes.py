@@ -1,4 +1,4 @@
-"""Lanes: which one a process writes to, and how much of the log their heads hold.
+"""Lanes: which one a process writes to, how much their heads hold, and when a push is refused.
 
 A process writes to a lane of its own under concurrent writes, to the first one otherwise. It stays
 with a lane until it loses a race there. Then it moves to an idle lane, and opens more if there is
@@ -17,14 +17,21 @@ shards or an older release wrote it; the next commit to its lane empties it.
 
 In a transaction a head costs two write units for each started KB. The main lane's head lists the
 lanes of all shards; entries get what is left of its last KB. Law B18: ``docs/spec/commit.md``.
+
+The bounds of a gateway have their reasons in ``docs/spec/limits.md``. While flushing lags behind,
+pushes are refused by the heads and can be repeated later (backpressure); none is dropped. A push is
+also refused if its client belongs to another gateway, or has not read the current epoch. Laws B12,
+B19: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import STAMP_MAX, stamp, stamp_ms
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.layout import (
     DEFAULT_SHARD,
     LANES_MAX,
@@ -33,7 +40,8 @@ from lakesync.core.layout import (
     lane_number,
     lane_shard,
 )
-from lakesync.errors import Contention, ValidationFailed
+from lakesync.core.messages import PAGE_BYTES_MAX
+from lakesync.errors import Backpressure, Contention, CursorExpired, ValidationFailed
 from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
@@ -43,6 +51,113 @@ if TYPE_CHECKING:
     from lakesync.core.layout import Layout
     from lakesync.log.row_cache import CachedGateway, RowCache
     from lakesync.ports import Buffer, Head, WallClock
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of what a gateway accepts and returns."""
+
+    push_body_bytes_max: int = 4_500_000
+    """A request body, inflated. Lambda takes 6 MB, of which base64 uses a quarter."""
+    commit_items_max: int = 100
+    """Items of one ``TransactWriteItems``."""
+    commit_entries_bytes_max: int = 1_600_000
+    """Log entries of one commit, over all shards, before deflating. With its rows they stay below
+    the 4 MB of one ``TransactWriteItems``, keys and attribute names included."""
+    commit_rows_bytes_max: int = 2_100_000
+    """Merged rows of one commit; a push that touches more is cut into several commits."""
+    entry_bytes_max: int = 380_000
+    """Deltas of one commit in one shard, before deflating; an item holds 400 KB."""
+    entry_rules_bytes_max: int = 5_000
+    """The columns that sync rules read of the rows of one entry; beyond this a commit is cut. One
+    delta may add 10,000, and together with the deltas it stays below the 400 KB of an item."""
+    row_state_bytes_max: int = 380_000
+    """One merged row with its stamps; an item holds 400 KB."""
+    commit_deadline_ms: int = 8_000
+    """How long lost races are retried before the push is answered with 503."""
+    page_deltas_max: int = 10_000
+    """The largest page that may be requested."""
+    page_bytes_max: int = PAGE_BYTES_MAX
+    """A page, unless one commit alone is larger, or the answer can carry less."""
+    backpressure_bytes_max: int = 256 * 1024 * 1024
+    """Unflushed data of one shard, beyond which pushes are refused until a flush."""
+    backpressure_age_ms_max: int = 6 * 3600 * 1000
+    """Age of the oldest unflushed commit, beyond which pushes are refused until a flush."""
+    flush_threshold_bytes: int = 8 * 1024 * 1024
+    """Unflushed data of one shard that starts a flush immediately."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+# --- backpressure and epoch -----------------------------------------------------------------------
+
+
+def unflushed_bytes(head: Head) -> int:
+    """Return how much of a lane's log waits to be flushed."""
+    return head.logged_bytes - head.flushed_bytes
+
+
+def check_backpressure(head: Head, now_ms: int, limits: Limits) -> None:
+    """Refuse a push while too much data, or too old data, waits to be flushed.
+
+    Raises:
+        Backpressure: a bound is exceeded; the message says which.
+    """
+    # A client reads the sentence, so it names the limit, not how much others wrote.
+    if unflushed_bytes(head) > limits.backpressure_bytes_max:
+        raise Backpressure(
+            f"more than {limits.backpressure_bytes_max} bytes wait to be flushed; push again "
+            "later, and check the flush alarms"
+        )
+    age_ms = now_ms - stamp_ms(head.oldest_unflushed)
+    if head.oldest_unflushed and age_ms > limits.backpressure_age_ms_max:
+        raise Backpressure(
+            f"data has waited longer than {limits.backpressure_age_ms_max // 1000} s to be "
+            "flushed; push again later, and check the flush alarms"
+        )
+
+
+def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits: Limits) -> None:
+    """Refuse a push to a lane while too much waits there; before refusing, read the head again.
+
+    Raises:
+        Backpressure: as `check_backpressure`.
+    """
+    cached = row_cache.gateway(gateway)
+    try:
+        check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
+    except Backpressure:
+        # A flush does not advance a head, so the cached head may be out of date: read it again.
+        row_cache.forget_heads(gateway, [lane])
+        row_cache.load_heads(gateway, [lane])
+        check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
+
+
+def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:
+    """Refuse the push of a client that knows another epoch; one that names none may push.
+
+    The edits of another gateway's client are not for this one. A restored buffer may lack earlier
+    edits of the client: once the client has noticed the new epoch, it pushes them again, in the
+    order in which they were made.
+
+    Raises:
+        AnotherGateway: the client belongs to another one.
+        CursorExpired: the client has to pull first.
+        Contention: the client is right, and the cached heads were out of date.
+    """
+    cached = row_cache.gateway(gateway)
+    if not epoch or cached.main.epoch == epoch:
+        return
+    row_cache.forget_heads(gateway, list(cached.heads))
+    row_cache.load_heads(gateway, [MAIN_LANE])
+    check_identity(epoch, cached.main.epoch)
+    if cached.main.epoch != epoch:
+        raise CursorExpired("the buffer was restored from a backup; pull, then push again")
+    raise Contention("the epoch began a moment ago; push again")
+
 
 # --- the choice of a lane -------------------------------------------------------------------------
 

@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from lakesync.core.append import Admission, Gate, advanced
 from lakesync.core.delta import COLUMNS_MAX, Op
 from lakesync.core.layout import lane_shard
-from lakesync.core.merge import EMPTY, apply, may_undo_a_deletion, state_of
+from lakesync.core.merge import (
+    EMPTY,
+    Admission,
+    Gate,
+    advanced,
+    apply,
+    may_undo_a_deletion,
+    state_of,
+)
 from lakesync.core.names import folded
 from lakesync.core.visibility import rule_values
 from lakesync.errors import (
@@ -31,8 +38,7 @@ from lakesync.errors import (
 from lakesync.log.lanes import room_bytes
 from lakesync.ports import NO_HEAD, LaneCommit, LogEntry, MarkPut, RowPut
 from lakesync.wire.log_entries import RuleRowsWriter, encode_chunk
-from lakesync.wire.records import encode_records
-from lakesync.wire.row_state import encode_row_state
+from lakesync.wire.records import encode_records, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.visibility import RuleValues, Viewer
     from lakesync.errors import LakeSyncError
-    from lakesync.log.limits import Limits
+    from lakesync.log.lanes import Limits
     from lakesync.log.row_cache import CachedGateway, CachedRow
     from lakesync.ports import MarkKey, RowKey, StoredMark
 

@@ -11,11 +11,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from lakesync.core.append import AppendMark, joined
 from lakesync.core.layout import MAIN_LANE
-from lakesync.core.merge import EMPTY, RowState
+from lakesync.core.merge import EMPTY, AppendMark, RowState, joined
 from lakesync.ports import NO_HEAD, StoredMark
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

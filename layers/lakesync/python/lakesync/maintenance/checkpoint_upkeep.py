@@ -26,25 +26,23 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakesync.checkpoint import manifest as names
-from lakesync.checkpoint.manifest import (
+from lakesync.checkpoint import replay_from, tables_with_rows
+from lakesync.checkpoint import store as names
+from lakesync.checkpoint.store import (
+    CHUNK_BYTES_MAX,
+    ChunkWriter,
     Manifest,
+    OutOfTime,
     TableChunks,
     Tombstones,
+    put_chunk,
+    put_manifest,
+    rows_in_order,
     since_of,
     tables_from_json,
     tables_to_json,
 )
-from lakesync.checkpoint.replay_from import replay_from, tables_with_rows
-from lakesync.checkpoint.store import (
-    CHUNK_BYTES_MAX,
-    ChunkWriter,
-    OutOfTime,
-    put_chunk,
-    put_manifest,
-    rows_in_order,
-)
-from lakesync.core.stored_formats import WRITES, check_format
+from lakesync.core.config import WRITES, check_format
 from lakesync.errors import CursorExpired, NotFound
 from lakesync.log.read import ReadBarrier
 

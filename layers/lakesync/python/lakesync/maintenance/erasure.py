@@ -34,15 +34,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakesync.checkpoint import manifest as names
+from lakesync.checkpoint import store as names
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
 from lakesync.core.config import GatewayConfig
 from lakesync.errors import Conflict, NotFound
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.checkpoint_upkeep import Builder, BuildReport
-from lakesync.maintenance.retention import Trimmer
+from lakesync.maintenance.horizons import Trimmer
 from lakesync.ports import GATEWAY_KIND, Revocation
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -38,14 +38,12 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import stamp_ms
-from lakesync.core.config import JSON, PARQUET
+from lakesync.core.config import JSON, PARQUET, WRITES
 from lakesync.core.deliveries import CLAIMS, STAGING, announcement, deliveries_of
 from lakesync.core.names import staged_column
 from lakesync.core.schema import schema_to_json
-from lakesync.core.stored_formats import WRITES
 from lakesync.errors import Contention, GatewayDeleted
-from lakesync.log.lanes import close_idle
-from lakesync.log.limits import unflushed_bytes
+from lakesync.log.lanes import close_idle, unflushed_bytes
 from lakesync.log.read import ReadBarrier, over_budget, read, waiting_tables
 from lakesync.ports import BatchRow, FlushState
 from lakesync.wire.batch_json import encode_batch

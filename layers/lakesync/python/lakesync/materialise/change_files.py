@@ -5,7 +5,7 @@ reading and writing included.
 
 Columns of canonical JSON text become typed columns, whole columns at a time. Texts that are
 obviously equal to the printed form of their value, nearly all, are cast by Arrow. Every other
-distinct text is examined once by `lakesync.adapters.typed_values`, which decides. If a cast refuses
+distinct text is examined once by `lakesync.core.column_types`, which decides. If a cast refuses
 one text of a column, it decides on all of them.
 Laws L2-L4, L11: ``docs/spec/lake.md``.
 """
@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.adapters.typed_values import value_of
-from lakesync.core.column_types import precision_scale
-from lakesync.core.values import NULL
+from lakesync.core.column_types import precision_scale, value_of
+from lakesync.core.delta import NULL
 from lakesync.errors import ValidationFailed
 from lakesync.materialise.lake_rows import kept_in_view
 from lakesync.materialise.lake_schema import CARRIED, COMMIT_STAMP, ID, SYNCED_AT, TEXTS

@@ -16,10 +16,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.adapters.typed_values import lost_text, text_of, value_of
 from lakesync.core.clock import COUNTER_BITS, COUNTER_MAX
+from lakesync.core.column_types import lost_text, typed_text_of, value_of
+from lakesync.core.delta import NULL
 from lakesync.core.merge import EMPTY, RowState, as_read, join, view
-from lakesync.core.values import NULL
 from lakesync.errors import ValidationFailed
 from lakesync.materialise.lake_schema import (
     ALIVE,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson
     from lakesync.materialise.lake_schema import Kind, LakeColumn
     from lakesync.materialise.work_queue import LakeStore, Link
 
@@ -136,7 +136,7 @@ def carried(
         if name in texts:
             value = texts[name].encode()
         else:
-            value = NULL if row[name] is None else text_of(kind, row[name])
+            value = NULL if row[name] is None else typed_text_of(kind, row[name])
         values.append((written, value))
     return tuple(values)
 
@@ -263,7 +263,7 @@ def _kept(kind: str, text: CanonicalJson) -> str | None:
 def _text(column: LakeColumn, value: object, kept: str | None) -> CanonicalJson | None:
     if kept is not None:
         return kept.encode()
-    return None if value is None else text_of(column.type, value)
+    return None if value is None else typed_text_of(column.type, value)
 
 
 def _read(said: Mapping[str, Any] | None, whole: Written, default: Written) -> Written:

@@ -19,7 +19,7 @@ from lakesync.adapters.database_types import DatabasePlace, added_kinds, opened_
 from lakesync.adapters.network import ANYWHERE
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.installing import how_to_install
-from lakesync.materialise.lake_catalogue import LakeCatalogue
+from lakesync.materialise.lake_catalogue import LakeCatalogue, LakePlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.connect import OpenedAdapter
     from lakesync.adapters.database import DestinationDatabase
-    from lakesync.materialise.database import IcebergDatabase
-    from lakesync.materialise.database.place import LakePlace
+    from lakesync.materialise.iceberg_database import IcebergDatabase
 
     OpenedDatabase = OpenedAdapter | IcebergDatabase | DestinationDatabase
 
@@ -77,7 +76,9 @@ def opened_database(
         return database_adapter(url, keeper, credentials, history_ms=history_ms, hosts=hosts)
     lake = lake_place(url, credentials or {})
     try:
-        from lakesync.materialise.database import IcebergDatabase  # noqa: PLC0415 - a cold start
+        from lakesync.materialise.iceberg_database import (  # noqa: PLC0415 - a cold start
+            IcebergDatabase,
+        )
     except ImportError as exc:
         raise AdapterRefused(f"install PyIceberg: {how_to_install('analysis')}") from exc
     return IcebergDatabase(lake, keeper, history_ms=history_ms)
@@ -92,7 +93,6 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
 
     Raises:
         ValidationFailed: the URL names none; all that is wrong with it is said at once.
-        AdapterRefused: PyIceberg is not installed.
     """
     try:
         parts = urlsplit(url)
@@ -114,15 +114,13 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
     LakeCatalogue.from_json(described.as_json())  # every fault of it is said
     texts = {name: str(one) for name, one in secret.items()}
     settings = described.python_settings(said.get("region"), endpoint or None, texts)
-    try:
-        from lakesync.materialise.database.place import LakePlace  # noqa: PLC0415 - a cold start
-    except ImportError as exc:
-        raise AdapterRefused(f"install PyIceberg: {how_to_install('analysis')}") from exc
 
     def open_catalogue() -> Catalog:
-        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - a cold start
-
-        from lakesync.materialise.iceberg_table import FILE_IO  # noqa: PLC0415
+        try:
+            from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - a cold start
+        except ImportError as exc:
+            raise AdapterRefused(f"install PyIceberg: {how_to_install('analysis')}") from exc
+        from lakesync.materialise.iceberg_table import FILE_IO  # noqa: PLC0415 - a cold start
 
         return load_catalog("lake", **settings | {"py-io-impl": FILE_IO})
 

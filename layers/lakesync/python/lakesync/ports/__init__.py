@@ -5,21 +5,6 @@ Ports raise: `lakesync.errors` for failures in operation, `HeadMoved` for a lost
 operations above them turn these into a ``Result``.
 """
 
-from lakesync.ports.access import (
-    GATEWAY_KIND,
-    AccessStore,
-    AuditOutcome,
-    AuditQuery,
-    AuditRecord,
-    AuditStore,
-    KnownClient,
-    Quota,
-    QuotaStore,
-    Revocation,
-    Seen,
-    Usage,
-    WindowUsage,
-)
 from lakesync.ports.buffer import (
     Buffer,
     ClientStates,
@@ -58,8 +43,36 @@ from lakesync.ports.commit_log import (
     WallClock,
     head_after,
 )
-from lakesync.ports.connections import (
+from lakesync.ports.stores import (
+    GATEWAY_KIND,
+    AccessStore,
+    ActionKey,
+    ActionRun,
+    ActionRuns,
+    AuditOutcome,
+    AuditQuery,
+    AuditRecord,
+    AuditStore,
+    ConnectorStore,
+    HandlerStore,
+    KnownClient,
+    PollSchedules,
+    Quota,
+    QuotaStore,
+    Revocation,
+    RunState,
+    SecretStore,
+    Seen,
+    StoredConnector,
+    StoredHandler,
+    Usage,
+    WindowUsage,
+)
+from lakesync.ports.transports import (
     CONNECTION_S_MAX,
+    BatchEncoder,
+    BatchRow,
+    CarriesAttachments,
     Connection,
     Connections,
     ConnectorDescription,
@@ -69,33 +82,16 @@ from lakesync.ports.connections import (
     Listening,
     Listens,
     NotifyState,
+    ObjectStore,
+    Queue,
     RunsActions,
+    SignedObjects,
+    SignedRequest,
     Sockets,
     TellsConnectorTypes,
     TellsSchemas,
     Tickets,
     Transport,
-)
-from lakesync.ports.connectors import (
-    ActionKey,
-    ActionRun,
-    ActionRuns,
-    ConnectorStore,
-    HandlerStore,
-    PollSchedules,
-    RunState,
-    SecretStore,
-    StoredConnector,
-    StoredHandler,
-)
-from lakesync.ports.objects import (
-    BatchEncoder,
-    BatchRow,
-    CarriesAttachments,
-    ObjectStore,
-    Queue,
-    SignedObjects,
-    SignedRequest,
     UploadState,
 )
 

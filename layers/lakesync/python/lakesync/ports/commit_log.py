@@ -15,8 +15,8 @@ from lakesync.core.layout import MAIN_LANE, ONE_LANE, Lanes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakesync.core.append import AppendMark
     from lakesync.core.clock import Stamp
+    from lakesync.core.merge import AppendMark
 
 # --- names of rows and marks, the time, and chance ------------------------------------------------
 
@@ -85,7 +85,7 @@ class Head:
     config_version: int = 0
     epoch: str = ""
     """Of the main lane's head only: which gateway this is, and its last restore from a backup; see
-    `lakesync.core.epoch`. Empty before the first commit."""
+    `lakesync.core.gateway_identity`. Empty before the first commit."""
     logged_bytes: int = 0
     """Bytes of all entries ever logged in this lane."""
     flushed_bytes: int = 0
@@ -144,7 +144,7 @@ class StoredRow(NamedTuple):
     """A row state as the buffer stores it."""
 
     state: bytes
-    """Encoded; see `lakesync.wire.row_state`."""
+    """Encoded; see `lakesync.wire.records`."""
     commit: Stamp
     """The commit that wrote it."""
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import jwt
 from jwt import PyJWKClient
 
-from lakesync.core.gateway_secret import gateway_secret
+from lakesync.core.gateway_identity import gateway_secret
 from lakesync.errors import AuthFailed
 from lakesync.runtime import observe, wiring
 from lakesync.runtime.auth import (
@@ -50,7 +50,7 @@ from lakesync.runtime.auth import (
     token_claims,
     verified,
 )
-from lakesync.runtime.websocket_handshake import socket_ticket, socket_token
+from lakesync.runtime.websockets import socket_ticket, socket_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -267,7 +267,7 @@ def source_pulls(settings: SourcePullSettings) -> SourcePulls:
         database = databases(gateway, source)
         if source.archive is None:
             return database
-        from lakesync.adapters.compositions import Lifecycle  # noqa: PLC0415
+        from lakesync.adapters.copying import Lifecycle  # noqa: PLC0415
 
         return Lifecycle(database, archives(gateway, source))
 

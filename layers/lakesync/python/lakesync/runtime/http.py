@@ -32,7 +32,7 @@ from mangum import Mangum
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
-from lakesync.core.values import parse
+from lakesync.core.delta import parse
 from lakesync.errors import (
     BodyTooLarge,
     FaultsNamed,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lakesync.gateway.access import Access
-    from lakesync.gateway.audit import Audit
+    from lakesync.gateway.admin_changes import Audit
 
 # --- bodies ---------------------------------------------------------------------------------------
 

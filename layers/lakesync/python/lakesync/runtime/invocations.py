@@ -159,7 +159,10 @@ def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], fl
 def _counted(
     event: Mapping[str, Any], opened: OpenDatabase, has_time: Callable[[], bool]
 ) -> Mapping[str, Any]:
-    from lakesync.flows.plan import of_database, of_plain  # noqa: PLC0415 - polls do without
+    from lakesync.flows.shaping import (  # noqa: PLC0415 - polls do without
+        plan_of_database,
+        plan_of_plain,
+    )
 
     flow = flow_from_stored(event["name"], event["plan"], 0, paused=False)
     source = flow.source
@@ -168,8 +171,8 @@ def _counted(
     database = opened(event["gateway"], source.secret, source.kind, source.gateway)
     with closing(database):
         if source.plain:
-            return of_plain(flow, database)
-        return of_database(flow, database, has_time)
+            return plan_of_plain(flow, database)
+        return plan_of_database(flow, database, has_time)
 
 
 # --- questions to sources -------------------------------------------------------------------------
@@ -192,7 +195,7 @@ def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outsi
         objects: where connectors keep what is large.
         outside: what connectors may use.
     """
-    from lakesync.connectors.remote_source import answered  # noqa: PLC0415
+    from lakesync.connectors.sql.sql_types import answered  # noqa: PLC0415
 
     def handle(event: dict[str, Any], context: Any) -> object:
         if "source" not in event:

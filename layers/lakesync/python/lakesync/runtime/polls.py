@@ -22,9 +22,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.registry import check_name
-from lakesync.core.spread import next_turn
+from lakesync.core.clock import next_turn
 from lakesync.errors import AdapterFailed, LakeSyncError, Unavailable, ValidationFailed
-from lakesync.gateway.audit import Who
+from lakesync.gateway.admin_changes import Who
 from lakesync.ports import AuditOutcome
 from lakesync.runtime import observe
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.connectors.polls import Polls, SchemaChange
-    from lakesync.gateway.audit import Audit
+    from lakesync.gateway.admin_changes import Audit
     from lakesync.runtime.observe import Handler
 
 # --- the handler ----------------------------------------------------------------------------------

@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.checkpoint.replay_from import flushed_of, flushed_to_json, out_of_lake
+from lakesync.checkpoint import flushed_of, flushed_to_json, out_of_lake
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import GatewayDeleted, LakeSyncError, ValidationFailed
 from lakesync.log.declare import Declare
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
 from lakesync.maintenance.erasure import Deleter
-from lakesync.maintenance.retention import Forgetter, Trimmer
+from lakesync.maintenance.horizons import Forgetter, Trimmer
 from lakesync.runtime import observe, wiring
 from lakesync.runtime.tasks import delete_task
 

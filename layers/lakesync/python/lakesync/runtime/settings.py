@@ -2,7 +2,7 @@
 
 One frozen class for each function, composed of small parts. `load` reports every missing or
 malformed variable at once, in one message, before the function serves anything. Those of the
-functions of WebSockets are in `lakesync.runtime.wiring_realtime`.
+functions of WebSockets are in `lakesync.runtime.websockets`.
 """
 
 from __future__ import annotations

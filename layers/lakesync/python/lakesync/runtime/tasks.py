@@ -22,8 +22,7 @@ from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from lakesync.core.clock import stamp_ms
-from lakesync.core.spread import place_in
+from lakesync.core.clock import place_in, stamp_ms
 from lakesync.core.wording import utc_text
 from lakesync.errors import (
     BY_CODE,

@@ -1,7 +1,8 @@
-"""The handler of ``functions/frames``: pushes, pulls and actions over a WebSocket.
+"""Frames of WebSockets: requests answered (``functions/frames``), commits posted (``notify``).
 
-The same services answer as over HTTPS. A fault in a request is answered under its id, and the
-connection stays open; an invalid frame, or a flood of frames, closes it.
+Pushes, pulls and actions over a WebSocket: the same services answer as over HTTPS. A fault in a
+request is answered under its id, and the connection stays open; an invalid frame, or a flood of
+frames, closes it.
 
 Actions are those of ``functions/actions``: this function may call that one, and needs none of its
 permissions. It sends the event that API Gateway would send, with the authoriser's answer for this
@@ -12,44 +13,61 @@ item, ten frames at a time: the item is read for each frame in any case, so ever
 sum. The cost is one write unit for each ten frames of a busy connection, a sixteenth of API
 Gateway's price for them; nothing for a connection that sends less than ten frames in ten seconds to
 a process. Law T7: ``docs/spec/realtime.md``.
+
+``functions/notify`` handles the stream of the buffer's table, and sweeps. A batch of the buffer's
+stream is handled gateway by gateway; each has its share of the remaining time, so that none waits
+for another's connections. Lambda retries what fails, or had no time, for some minutes, and then
+gives up: clients pull what they missed.
+
+Frames are posted to API Gateway, one request each. Requests are signed here, as those of DynamoDB
+are: the SDK would spend most of a millisecond on each, and a commit may need a thousand of them.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 import uuid
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import quote
 
+from lakesync.buffer.caller import Credentials, Network, RestSigner
+from lakesync.buffer.connections import changes_of
 from lakesync.errors import (
     BY_CODE,
+    AdapterRefused,
     AuthFailed,
     Forbidden,
+    GatewayDeleted,
     InternalError,
     LakeSyncError,
     NotOffered,
     RateLimited,
+    Retry,
     Unavailable,
     ValidationFailed,
 )
 from lakesync.gateway.connected import refusal_of
-from lakesync.log.limits import DEFAULT_LIMITS
+from lakesync.log.lanes import DEFAULT_LIMITS
 from lakesync.ports import Delivered, Usage
 from lakesync.runtime import observe
 from lakesync.runtime.auth import claims_of, noted
-from lakesync.wire import frames, proto
-from lakesync.wire.frames import Tag
+from lakesync.wire import proto
+from lakesync.wire.proto import Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.compat.follower_deltas import FollowingPushes
     from lakesync.compat.follower_pulls import FollowingPulls
-    from lakesync.compat.follower_pushes import FollowingPushes
-    from lakesync.gateway.access import Access
-    from lakesync.gateway.quota import Quotas
+    from lakesync.gateway.access import Access, Quotas
+    from lakesync.gateway.broadcast import Broadcaster
+    from lakesync.gateway.connected import ConnectionSweep
     from lakesync.ports import Connection, Connections, Sockets
     from lakesync.runtime.observe import Handler
 
@@ -95,7 +113,7 @@ class FrameService:
             return
         try:
             tag, message = _read(event)
-            request_id = frames.request_id_of(tag, message)
+            request_id = proto.request_id_of(tag, message)
         except LakeSyncError as malformed:
             observe.failure(malformed, route="frames")
             self._close(gateway, name, malformed)
@@ -112,7 +130,7 @@ class FrameService:
         def act(connection: Connection, message: bytes, request_id: int) -> str:
             _must_be(connection, proto.decode_action_push(message).client_id)
             body = self._actions(connection.gateway, authorizer, message)
-            return frames.encode_action_response_frame(body, request_id)
+            return proto.encode_action_response_frame(body, request_id)
 
         return act
 
@@ -126,7 +144,7 @@ class FrameService:
         self._quotas.use(gateway, usage)
         receipt = self._pushes.push(gateway, replace(push, claims=connection.claims))
         observe.count("DeltasAccepted", receipt.accepted)
-        frame = frames.encode_receipt_frame(receipt, request_id)
+        frame = proto.encode_receipt_frame(receipt, request_id)
         observe.usage(gateway, usage, bytes_out=len(frame))
         return frame
 
@@ -138,11 +156,11 @@ class FrameService:
             pull,
             deltas_max=min(pull.deltas_max, DEFAULT_LIMITS.page_deltas_max),
             claims=connection.claims,
-            bytes_max=frames.FRAME_DELTA_BYTES_MAX,
+            bytes_max=proto.FRAME_DELTA_BYTES_MAX,
         )
         page = self._pulls.pull(connection.gateway, asked)
         noted(self._access, connection.gateway, asked)
-        frame = frames.encode_page_frame(page, request_id)
+        frame = proto.encode_page_frame(page, request_id)
         observe.count("DeltasPulled", page.count)
         observe.usage(connection.gateway, bytes_out=len(frame), pulled=page.count)
         return frame
@@ -153,7 +171,7 @@ class FrameService:
 
     def _close(self, gateway: str, name: str, error: LakeSyncError) -> None:
         """Say why, and close."""
-        self._send(gateway, name, frames.encode_refusal(error, 0, closes=True))
+        self._send(gateway, name, proto.encode_refusal(error, 0, closes=True))
         self._sockets.close(name)
         self._connections.remove(gateway, name)
 
@@ -180,11 +198,11 @@ def _answered(answers: Answers, connection: Connection, message: bytes, request_
         return answers(connection, message, request_id)
     except LakeSyncError as error:
         observe.failure(error, route="frames")
-        return frames.encode_refusal(error, request_id, closes=False)
+        return proto.encode_refusal(error, request_id, closes=False)
     except Exception as exc:  # noqa: BLE001 - a bug is answered, and rings
         observe.bug(exc, route="frames")
         bug = InternalError("something went wrong here; try again later")
-        return frames.encode_refusal(bug, request_id, closes=False)
+        return proto.encode_refusal(bug, request_id, closes=False)
 
 
 def _not_offered(*_: object) -> str:
@@ -195,7 +213,7 @@ def _read(event: dict[str, Any]) -> tuple[Tag, bytes]:
     body = event.get("body")
     if not isinstance(body, str) or event.get("isBase64Encoded"):
         raise ValidationFailed("send frames as text: base64 of a tag byte and a message")
-    return frames.decode_frame(body)
+    return proto.decode_frame(body)
 
 
 def _must_be(connection: Connection, client_id: str) -> None:
@@ -326,3 +344,144 @@ def _error(body: bytes) -> LakeSyncError:
         return kind(str(fields["error"]), field=fields.get("field"))
     except (ValueError, KeyError, TypeError):
         return InternalError("actions were answered without a reason; try again later")
+
+
+# --- notifications --------------------------------------------------------------------------------
+
+
+_MARGIN_MS: Final = 10_000
+"""Left of a function's time when no further frame is sent: one without an answer takes 6 s."""
+
+
+def notify_handler(broadcaster: Broadcaster, sweep: ConnectionSweep) -> Handler:
+    """Return the handler of the stream's batches, and of the schedule's ticks."""
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
+        try:
+            if "Records" in event:
+                return _notify(broadcaster, event["Records"], context)
+            return {"closed": sweep.sweep(_share(context, 1))}
+        finally:
+            try:
+                broadcaster.drain()
+            finally:
+                observe.publish()
+
+    return handler
+
+
+def _notify(
+    broadcaster: Broadcaster, records: list[dict[str, Any]], context: Any
+) -> dict[str, object]:
+    changes = changes_of(records)
+    owner = str(records[0].get("eventID", ""))
+    tasks: list[Callable[[Callable[[], bool]], bool]] = [
+        partial(broadcaster.close_revoked, gateway, kind, name)
+        for gateway, kind, name in changes.revocations
+    ]
+    tasks += [
+        partial(
+            broadcaster.notify,
+            gateway,
+            changes.commits.get(gateway, 0),
+            owner,
+            rules_changed=gateway in changes.configs,
+        )
+        for gateway in sorted(changes.commits.keys() | changes.configs)
+    ]
+    again: list[LakeSyncError] = []
+    is_whole = True
+    for number, task in enumerate(tasks):
+        is_done, errors = _tried(task, _share(context, len(tasks) - number))
+        is_whole, again = is_whole and is_done, again + errors
+    if again:
+        raise again[0]  # the whole batch comes again; what is done is not done twice
+    failures = []
+    if not is_whole:
+        observe.count("BroadcastsHandedOn")
+        failures = [{"itemIdentifier": records[0]["dynamodb"]["SequenceNumber"]}]
+    return {"gateways": len(changes.commits), "batchItemFailures": failures}
+
+
+def _share(context: Any, parts: int) -> Callable[[], bool]:
+    """Return a function that tells whether time is left of one of ``parts`` equal shares."""
+    left_ms = context.get_remaining_time_in_millis()
+    ends_ms = left_ms - max(left_ms - _MARGIN_MS, 0) / parts
+    return lambda: context.get_remaining_time_in_millis() > ends_ms
+
+
+def _tried(
+    task: Callable[[Callable[[], bool]], bool], has_time: Callable[[], bool]
+) -> tuple[bool, list[LakeSyncError]]:
+    """Do something; returns whether it is done, and returns the error if it may succeed later.
+
+    What failed keeps no neighbour.
+    """
+    try:
+        return task(has_time), []
+    except GatewayDeleted:
+        return True, []  # its connections are closed by its revocation
+    except LakeSyncError as error:
+        observe.failure(error, task="notify")
+        return True, [error] if error.retry is Retry.LATER else []
+
+
+# --- posting frames -------------------------------------------------------------------------------
+
+
+_GONE: Final = 410
+_BUSY: Final = 429
+_SERVER_FAULT: Final = 500
+
+
+class ApiSockets:
+    """`lakesync.ports.Sockets` by API Gateway. Safe to use from several threads.
+
+    Args:
+        host: the API's own host name, which distinguishes it from others.
+        stage: its stage.
+        region: its region.
+        endpoint_url: where API Gateway is, if not at the host's own address.
+        network: replaces the network.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        stage: str,
+        region: str,
+        endpoint_url: str | None = None,
+        *,
+        network: Callable[[str, str, dict[str, str], bytes], tuple[int, bytes]] | None = None,
+    ) -> None:
+        self._signer = RestSigner(host, "execute-api", region)
+        self._request = network or Network(endpoint_url or f"https://{host}").request
+        self._stage = stage
+
+    def send(self, connection_id: str, frame: str) -> Delivered:
+        """Send a text frame."""
+        status = self._ask("POST", connection_id, frame.encode())
+        if status == _GONE:
+            return Delivered.GONE
+        return Delivered.BUSY if status == _BUSY else Delivered.SENT
+
+    def close(self, connection_id: str) -> None:
+        """Close a connection; one that is closed already stays so."""
+        if self._ask("DELETE", connection_id, b"") == _BUSY:
+            raise Unavailable("API Gateway is busy; the same request may succeed in a moment")
+
+    def _ask(self, method: str, connection_id: str, body: bytes) -> int:
+        path = f"/{self._stage}/@connections/{quote(connection_id, safe='')}"
+        credentials = Credentials(
+            os.environ["AWS_ACCESS_KEY_ID"],
+            os.environ["AWS_SECRET_ACCESS_KEY"],
+            os.environ.get("AWS_SESSION_TOKEN"),
+        )
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = self._signer.headers(method, path, body, credentials, now)
+        status, _ = self._request(method, path, headers, body)
+        if status >= _SERVER_FAULT:
+            raise Unavailable(f"API Gateway fails (HTTP {status}); try again in a moment")
+        if status not in {_GONE, _BUSY} and status >= 300:  # noqa: PLR2004 - not a success
+            raise AdapterRefused(f"API Gateway refused {method} of a connection: HTTP {status}")
+        return status

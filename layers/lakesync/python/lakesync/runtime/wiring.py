@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.lake.sqs import SqsQueue
     from lakesync.buffer.caller import DynamoCaller
+    from lakesync.compat.follower_deltas import FollowingPushes
     from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
-    from lakesync.compat.follower_pushes import FollowingPushes
-    from lakesync.gateway.access import Access, AccessAdmin
+    from lakesync.gateway.access import Access, AccessAdmin, Quotas
     from lakesync.gateway.admin import AdminService
+    from lakesync.gateway.admin_changes import Audit
     from lakesync.gateway.attachments import AttachmentService
-    from lakesync.gateway.audit import Audit
-    from lakesync.gateway.quota import Quotas
-    from lakesync.log.limits import Limits
+    from lakesync.log.lanes import Limits
     from lakesync.maintenance.flush import Flusher
     from lakesync.ports import (
         AccessStore,
@@ -108,7 +107,7 @@ def buffer(settings: BufferSettings) -> Buffer:
 
 def push_service(settings: PushSettings) -> FollowingPushes:
     """Return the service behind ``functions/push``."""
-    from lakesync.compat.follower_pushes import FollowingPushes  # noqa: PLC0415
+    from lakesync.compat.follower_deltas import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
     store = buffer(settings)
@@ -125,7 +124,7 @@ def push_service(settings: PushSettings) -> FollowingPushes:
 
 def limits(settings: PushSettings) -> Limits:
     """Return the gateway's limits, with those that the deployment declares."""
-    from lakesync.log.limits import Limits  # noqa: PLC0415
+    from lakesync.log.lanes import Limits  # noqa: PLC0415
 
     return Limits(
         flush_threshold_bytes=settings.flush_threshold_bytes,
@@ -299,7 +298,7 @@ def store(settings: BufferSettings) -> AccessStore:
 
 def audit(settings: AdminSettings | PollSettings) -> Audit:
     """Return the service that records the changes of administrators, and shows them."""
-    from lakesync.gateway.audit import Audit  # noqa: PLC0415
+    from lakesync.gateway.admin_changes import Audit  # noqa: PLC0415
 
     token = Randomness().token
     return Audit(audit_store(settings), wall_clock=wall_clock, token=token)
@@ -321,7 +320,7 @@ def items(settings: BufferSettings) -> GatewayItems:
 
 def quotas(settings: QuotaSettings) -> Quotas:
     """Return the check that keeps each gateway within its quota."""
-    from lakesync.gateway.quota import Quotas  # noqa: PLC0415
+    from lakesync.gateway.access import Quotas  # noqa: PLC0415
 
     default = Quota(settings.quota_pushes, settings.quota_deltas, settings.quota_bytes)
     return Quotas(quota_store(settings), default, wall_clock=wall_clock)

@@ -20,7 +20,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
-from lakesync.testing.batches import new_table, numbered
+from lakesync.testing.database_contract import new_table, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

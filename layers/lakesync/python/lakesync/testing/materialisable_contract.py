@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import SchemaMismatch
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, mixed, new_table, schema
+from lakesync.testing.database_contract import batch, merged, mixed, new_table, schema
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta

@@ -15,16 +15,15 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-from lakesync.actions.engine import Engine, Prepared, check_params
-from lakesync.actions.port import UNKNOWN, Done, SupportedAction
+from lakesync.actions.engine import UNKNOWN, Done, Engine, Prepared, SupportedAction, check_params
 from lakesync.adapters.lake.memory import MemorySignedObjects
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_stores import MemoryRuns
 from lakesync.client import AsyncClient, Client, MemoryTransport
-from lakesync.client.transport.gateway_http import connector_types_in
+from lakesync.client.gateway_http import connector_types_in
 from lakesync.core.attachments import ATTACHMENT_BYTES_MAX
 from lakesync.core.clock import stamp
-from lakesync.core.epoch import check_identity
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.merge import view
 from lakesync.core.messages import (
     Action,
@@ -46,13 +45,13 @@ from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.result import Err, Ok, Result
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lakesync.actions.port import Looked, Run
+    from lakesync.actions.engine import Looked, Run
     from lakesync.core.attachments import Attachment
     from lakesync.core.messages import ActionPush, Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas

@@ -1,8 +1,8 @@
 """Bytes ⇄ core values: protobuf and JSON over the network, and the buffer's stored forms.
 
-`records` contains runs of deltas, `row_state` merged rows, `log_entries` the log as stored, `proto`
-and `jsonish` the two encodings of the messages. Decoding is strict: what `lakesync.core` would
-refuse is refused here, by field.
+`records` contains merged rows and runs of deltas, `log_entries` the log as stored, `proto` and
+`jsonish` the two encodings of the messages. Decoding is strict: what `lakesync.core` would refuse
+is refused here, by field.
 """
 
 from __future__ import annotations

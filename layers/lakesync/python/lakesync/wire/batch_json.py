@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.delta import canonical, parse
 from lakesync.core.names import staged_column
-from lakesync.core.values import canonical, parse
 from lakesync.errors import UpgradeRequired, ValidationFailed
 from lakesync.ports import BatchRow
 

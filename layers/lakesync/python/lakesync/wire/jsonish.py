@@ -12,7 +12,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import Delta, Op, check_client_id
+from lakesync.core.delta import Delta, Op, canonical, check_client_id, parse
 from lakesync.core.messages import (
     Action,
     ActionAnswers,
@@ -29,7 +29,6 @@ from lakesync.core.messages import (
     Resync,
     checked_action,
 )
-from lakesync.core.values import canonical, parse
 from lakesync.errors import InvalidInput, ValidationFailed
 from lakesync.wire.incoming import (
     OP_NAMES,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.stored_formats import WRITES, check_format
+from lakesync.core.config import WRITES, check_format
 from lakesync.ports import LogEntry
 from lakesync.wire import lakesync_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson
 
 # --- entries in one item --------------------------------------------------------------------------
 

@@ -17,8 +17,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import delta_page, merged, parts, row_page, values_of
-from lakesync.adapters.collector import collector_paused
+from lakesync.adapters.batches import (
+    collector_paused,
+    delta_page,
+    merged,
+    parts,
+    row_page,
+    values_of,
+)
 from lakesync.adapters.database import (
     DeltaPage,
     Inserted,
@@ -39,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, RowImages, TableBatch
-    from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.adapters.sql.ledger import Ledger
+    from lakesync.adapters.sql.standard import Cursor, Dialect
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.adapters.batches import deltas_behind
 from lakesync.adapters.database import DeadLetter, check_history
-from lakesync.adapters.sql.dialect import SCOPE
+from lakesync.adapters.sql.standard import SCOPE
 from lakesync.adapters.sql.table_definition import PREFIX, Definition, from_json
 from lakesync.errors import ConstraintViolated, LakeSyncError, OutcomeUnknown
-from lakesync.wire.row_state import decode_row_state, encode_row_state
+from lakesync.wire.records import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta, Position
-    from lakesync.adapters.sql.dialect import Connection, Cursor, Dialect
+    from lakesync.adapters.sql.standard import Connection, Cursor, Dialect
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema

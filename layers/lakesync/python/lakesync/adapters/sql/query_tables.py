@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.batches import TABLE_DEAD_LETTERS_MAX, check_refused, commits_of
 from lakesync.adapters.database import DeadLetter
-from lakesync.adapters.sql.dialect import STAGE, fill_stage
 from lakesync.adapters.sql.ledger import create_ledger
+from lakesync.adapters.sql.standard import STAGE, fill_stage
 from lakesync.adapters.sql.table_definition import (
     DELETED_AT,
     EPOCH,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta
-    from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.adapters.sql.ledger import Ledger, Transactions
+    from lakesync.adapters.sql.standard import Cursor, Dialect
     from lakesync.adapters.sql.table_definition import Definition
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema

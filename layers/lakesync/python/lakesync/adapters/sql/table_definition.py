@@ -9,19 +9,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.adapters.database import DeadLetter
-from lakesync.adapters.typed_values import Unfit, converter
 from lakesync.core.clock import stamp_ms
-from lakesync.core.column_types import precision_scale, widens
+from lakesync.core.column_types import Unfit, converter, precision_scale, widens
+from lakesync.core.delta import NULL
 from lakesync.core.merge import as_read, view
 from lakesync.core.names import folded
 from lakesync.core.schema import ROW_ID, schema_from_json, schema_to_json
-from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 

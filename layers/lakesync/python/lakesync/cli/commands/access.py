@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 
@@ -101,7 +101,7 @@ def secret(session: Session) -> None:
     Example:
       lakesync secret --gateway acme
     """
-    from lakesync.core.gateway_secret import gateway_secret
+    from lakesync.core.gateway_identity import gateway_secret
 
     gateway = session.connection.gateway
     generation = session.aws.generation(gateway)
@@ -451,9 +451,9 @@ def _stack_records(
 ) -> Iterator[dict[str, Any]]:
     """Read records of the stack. No token may read them, as they concern all tenants."""
     from lakesync.cli.session import audit_of
-    from lakesync.gateway.audit import record_to_json
+    from lakesync.gateway.admin_changes import record_to_json
     from lakesync.ports import AuditQuery
-    from lakesync.ports.access import STACK
+    from lakesync.ports.stores import STACK
 
     audit, _ = audit_of(session)
     since, until, below = wanted["since"], wanted["until"], ""

@@ -10,12 +10,11 @@ from urllib.parse import urlencode
 
 import typer
 
-from lakesync.cli.faults import FAILED, UsageFault
-from lakesync.cli.input_output import read_json
+from lakesync.cli.input_output import FAILED, UsageFault, read_json
 from lakesync.cli.session import Session, audited, command, must_exist, must_exist_in_stack
 from lakesync.core.wording import plural
 from lakesync.errors import Unavailable
-from lakesync.ports.access import STACK
+from lakesync.ports.stores import STACK
 
 if TYPE_CHECKING:
     from lakesync.cli.connection import Aws

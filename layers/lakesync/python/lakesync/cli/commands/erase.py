@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lakesync.cli.commands.gateways import now_ms, stores
-from lakesync.cli.faults import FAILED, UsageFault
+from lakesync.cli.input_output import FAILED, UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist
-from lakesync.connectors.erasing import erase as erase_from_connectors
+from lakesync.connectors.state import erase_rows as erase_from_connectors
 from lakesync.core.deliveries import CLAIMS, STAGING
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, Unavailable
@@ -227,7 +227,7 @@ def _rows_shown(session: Session, gateway: str, keys: Sequence[RowKey]) -> dict[
 
 
 def _with_values(session: Session, gateway: str, keys: Sequence[RowKey]) -> list[RowKey]:
-    from lakesync.wire.row_state import decode_row_state
+    from lakesync.wire.records import decode_row_state
 
     stored = stores(session)[0].rows(gateway, keys)
     return [key for key, row in stored.items() if decode_row_state(row.state).columns]

@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from lakesync.cli.faults import UsageFault
-from lakesync.cli.input_output import read_json, read_yaml
+from lakesync.cli.input_output import UsageFault, read_json, read_yaml
 from lakesync.cli.past import instant
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural

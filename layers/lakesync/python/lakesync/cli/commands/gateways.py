@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.faults import FAILED, UsageFault
+from lakesync.cli.input_output import FAILED, UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist_in_stack
 from lakesync.core.wording import plural
 from lakesync.errors import NotFound, Unavailable
 from lakesync.ports import Quota
 
 if TYPE_CHECKING:
-    from lakesync.checkpoint.manifest import Manifest
-    from lakesync.checkpoint.store import Checkpoints
+    from lakesync.checkpoint.store import Checkpoints, Manifest
     from lakesync.cli.input_output import Output
     from lakesync.ports import Buffer, ObjectStore, QuotaStore
 
@@ -387,7 +386,7 @@ def _manifest(session: Session, checkpoint: str) -> Manifest:
 
 
 def _summary(manifest: Manifest) -> dict[str, object]:
-    from lakesync.checkpoint.manifest import began_ms_of
+    from lakesync.checkpoint.store import began_ms_of
 
     begun = datetime.fromtimestamp(began_ms_of(manifest.id) / 1000, UTC)
     chunks = [chunk for table in manifest.tables.values() for chunk in table.chunks]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.past import Cell, as_of, cells, instant, last_commit, moment_text
 from lakesync.cli.past import as_of as read_as_of
 from lakesync.cli.session import Session, command, must_exist_in_stack
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.changes import LakeChanges, RowDiff, Tail
     from lakesync.cli.lake import Lake
+    from lakesync.cli.lake_queries import LakeChanges, RowDiff, Tables, Tail
     from lakesync.cli.past import AsOf
-    from lakesync.cli.sql_query import Tables
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
@@ -75,7 +74,7 @@ def query(
       lakesync query "select _gateway, count(*) from flights group by 1" --shared
     """
     from lakesync.cli.input_output import check_format, write_rows
-    from lakesync.cli.sql_query import run
+    from lakesync.cli.lake_queries import run
 
     moment = None if as_of is None else read_as_of(as_of)
     if to is not None:
@@ -149,9 +148,9 @@ def history(
       lakesync history flights UA1545-2013-01-01
       lakesync history todos t1 --column title --to t1.csv
     """
-    from lakesync.cli.changes import LakeChanges
     from lakesync.cli.input_output import check_format
     from lakesync.cli.lake import Lake
+    from lakesync.cli.lake_queries import LakeChanges
 
     if to is not None:
         check_format(to)
@@ -176,8 +175,8 @@ def history(
 
 def tail_of(session: Session, changes: LakeChanges, row: str | None = None) -> Tail | None:
     """Read a table's deltas that are only in the log; None, and a note, if that fails."""
-    from lakesync.cli.changes import read_tail
     from lakesync.cli.commands.gateways import stores
+    from lakesync.cli.lake_queries import read_tail
 
     def wants(delta: Delta) -> bool:
         is_row = row is None or delta.row_id == row
@@ -354,8 +353,8 @@ def _compare(
     session: Session, table: Opened, moments: tuple[AsOf, AsOf | None], file: Path | None
 ) -> None:
     """Print or write the differences between two points in time."""
-    from lakesync.cli.changes import pasts, row_diffs
     from lakesync.cli.input_output import write_rows
+    from lakesync.cli.lake_queries import pasts, row_diffs
 
     counts, shown = Counts(), Shown()
     lake, changes, tail = table
@@ -398,8 +397,8 @@ def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
     Raises:
         NotFound: there is no such table, or no such gateway.
     """
-    from lakesync.cli.changes import LakeChanges
     from lakesync.cli.lake import Lake
+    from lakesync.cli.lake_queries import LakeChanges
 
     lake = Lake(session.aws, session.connection.gateway)
     changes = LakeChanges(lake, table)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.input_output import UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist_in_stack
 from lakesync.core.wording import plural
 from lakesync.errors import AdapterFailed, NotFound
-from lakesync.ports.access import STACK
+from lakesync.ports.stores import STACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -21,11 +21,10 @@ from uuid import uuid4
 
 import typer
 
-from lakesync.cli.cost.bill import as_json, shares, show
-from lakesync.cli.cost.model import AMOUNTS, CHOICES, MONTH_DAYS, Description, described
-from lakesync.cli.cost.usage import DAYS_MAX
-from lakesync.cli.doctor.diagnosis import Verdict
-from lakesync.cli.faults import FAILED, UsageFault, fault_of
+from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_DAYS, Description, described
+from lakesync.cli.cost.bill import DAYS_MAX, as_json, shares, show
+from lakesync.cli.doctor import Verdict
+from lakesync.cli.input_output import FAILED, UsageFault, fault_of
 from lakesync.cli.session import OWN_TOKEN_S, Session, audited, command
 from lakesync.cli.smoke import SCRATCH, Failed, Job, Scratch
 from lakesync.core.wording import plural
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from lakesync.buffer.dynamo import DynamoBuffer
     from lakesync.cli.cost.bill import PriceList
-    from lakesync.cli.doctor.diagnosis import Diagnosis
+    from lakesync.cli.doctor import Diagnosis
     from lakesync.cli.input_output import Output
     from lakesync.cli.removal import Inventory
 
@@ -98,7 +97,7 @@ def doctor(
 
 
 def _report(session: Session, results: Iterator[tuple[str, list[Diagnosis]]]) -> None:
-    from lakesync.cli.doctor.diagnosis import exit_code
+    from lakesync.cli.doctor import exit_code
 
     every: list[Diagnosis] = []
     for name, diagnoses in results:
@@ -110,8 +109,8 @@ def _report(session: Session, results: Iterator[tuple[str, list[Diagnosis]]]) ->
 
 
 def _deployed(session: Session, skipped: frozenset[str]) -> Iterator[tuple[str, list[Diagnosis]]]:
+    from lakesync.cli.doctor import Deployed
     from lakesync.cli.doctor.checks import CHECKS, examine
-    from lakesync.cli.doctor.diagnosis import Deployed
 
     _known(skipped, CHECKS)
     return examine(Deployed(session.aws, session.place.url), skipped)
@@ -120,9 +119,9 @@ def _deployed(session: Session, skipped: frozenset[str]) -> Iterator[tuple[str, 
 def _before(
     session: Session, skipped: frozenset[str], parameters: list[str], artefacts: str
 ) -> Iterator[tuple[str, list[Diagnosis]]]:
-    from lakesync.cli.doctor.before import CHECKS, LISTS, Ahead, examine_ahead
+    from lakesync.cli.doctor.checks import CHECKS_AHEAD, LISTS, Ahead, examine_ahead
 
-    _known(skipped, CHECKS)
+    _known(skipped, CHECKS_AHEAD)
     given: dict[str, str] = {}
     for each in parameters:
         name, equals, value = each.partition("=")
@@ -374,8 +373,7 @@ def _region_of(prices: PriceList | None) -> str:
 
 def _from_usage(session: Session, days: int, region: str | None, prices: PriceList | None) -> None:
     """Price what the stack used in the last days, as of a month, and share it among tenants."""
-    from lakesync.cli.cost.bill import priced
-    from lakesync.cli.cost.usage import tenants, used_events
+    from lakesync.cli.cost.bill import priced, tenants, used_events
 
     if not 1 <= days <= DAYS_MAX:
         raise UsageFault(f"--days is from 1 to {DAYS_MAX} days, not {days}")
@@ -417,8 +415,8 @@ def restored(
     Example:
       lakesync restored lakesync-prod-buffer-restored --stack lakesync-prod
     """
-    from lakesync.cli.doctor.storage import protect
-    from lakesync.ports.access import STACK
+    from lakesync.cli.doctor.protection import protect
+    from lakesync.ports.stores import STACK
 
     if not no_record and not session.aws.stack:
         raise UsageFault("name the stack, which keeps the record: --stack; or pass --no-record")
@@ -446,7 +444,7 @@ def restored(
 
 def _begin_epoch(session: Session, buffer: DynamoBuffer, gateway: str) -> None:
     from lakesync.errors import GatewayDeleted
-    from lakesync.maintenance.restore import begin_epoch
+    from lakesync.maintenance.horizons import begin_epoch
 
     try:
         epoch = begin_epoch(buffer, gateway, wall_clock=_now_ms)

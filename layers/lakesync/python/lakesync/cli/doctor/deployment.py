@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.doctor.diagnosis import excused, note, unchecked, well, wrong
+from lakesync.cli.doctor import excused, note, unchecked, well, wrong
 from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.core.wording import plural
 from lakesync.errors import Unreachable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lakesync.cli.doctor.diagnosis import Deployed, Diagnosis
+    from lakesync.cli.doctor import Deployed, Diagnosis
 
 # --- stack ----------------------------------------------------------------------------------------
 
@@ -524,7 +524,7 @@ def clock(heard: Heard) -> Diagnosis:
 def _get(url: str) -> httpx.Response:
     import httpx
 
-    from lakesync.client.transport.gateway_http import trusted
+    from lakesync.client.gateway_http import trusted
 
     try:
         return httpx.get(url, timeout=_TIMEOUT_S, verify=trusted())

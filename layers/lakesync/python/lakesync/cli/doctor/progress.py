@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.commands.backlog import QUEUES
-from lakesync.cli.doctor.diagnosis import duration, excused, unchecked, well, wrong
+from lakesync.cli.doctor import duration, excused, unchecked, well, wrong
 from lakesync.core.clock import stamp_ms
 from lakesync.core.deliveries import (
     CLAIMS,
@@ -26,7 +26,7 @@ from lakesync.errors import ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.cli.doctor.diagnosis import Deployed, Diagnosis
+    from lakesync.cli.doctor import Deployed, Diagnosis
     from lakesync.ports import StoredConnector
 
 # --- schedules ------------------------------------------------------------------------------------

@@ -29,9 +29,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from lakesync.client.arguments import checked_key
+from lakesync.client.misuse import checked_key
+from lakesync.core.delta import canonical
 from lakesync.core.messages import Action, checked_action
-from lakesync.core.values import canonical
 from lakesync.errors import (
     BY_CODE,
     ActionFailed,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.device_time import DeviceClock
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import ActionOutcome
     from lakesync.errors import LakeSyncError

@@ -14,7 +14,7 @@ import sqlite3
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.client.arguments import checked_text
+from lakesync.client.misuse import checked_text
 from lakesync.client.storage.app_table import (
     ROW_ID,
     AppObjects,

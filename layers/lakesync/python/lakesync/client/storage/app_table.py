@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.client.storage.cell_values import Cell
+    from lakesync.core.delta import CanonicalJson
     from lakesync.core.merge import RowState
-    from lakesync.core.values import CanonicalJson
     from lakesync.errors import LakeSyncError
 
 # --- what a query reads ---------------------------------------------------------------------------

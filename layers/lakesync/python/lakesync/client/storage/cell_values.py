@@ -27,13 +27,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.core.column_types import bytes_of, date_of, decimal_of, fits, timestamp_of
-from lakesync.core.values import NULL, canonical, parse, text_of
+from lakesync.core.delta import NULL, canonical, parse, text_of
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson
 
 # --- Python's values ------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_catalogue import Catalogue
     from lakesync.client.storage.stored_rows import LocalKey
     from lakesync.core.clock import Stamp
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson
     from lakesync.core.visibility import Omitted
 
 CONFLICTS_MAX: Final = 10_000

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from lakesync.client.arguments import checked_text
+from lakesync.client.misuse import checked_text
 from lakesync.client.storage.app_catalogue import checked_name, delete_wins_in
 from lakesync.client.storage.cell_values import kind_of, read_value
 from lakesync.client.storage.edits import Writer, encoded, execute, write_alone
@@ -21,10 +21,9 @@ from lakesync.client.storage.queries import own_answer, own_kinds, shape
 from lakesync.client.storage.sqlite_file import attempt, query_result
 from lakesync.client.storage.statement_capture import as_cells
 from lakesync.client.storage.stored_state import Places, decode
-from lakesync.core.delta import Op, check_row_id
+from lakesync.core.delta import Op, check_row_id, parse
 from lakesync.core.merge import as_read, fold, view
 from lakesync.core.names import folded
-from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Result
 from lakesync.wire.records import decode_records
@@ -35,9 +34,8 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_table import Answer
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.queries import Kinds
-    from lakesync.core.delta import Delta
+    from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.values import CanonicalJson
     from lakesync.errors import LakeSyncError
 
 # --- the editor -----------------------------------------------------------------------------------

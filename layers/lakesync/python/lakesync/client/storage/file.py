@@ -14,13 +14,13 @@ import sqlite3
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.client.arguments import checked_clock, checked_path, checked_text
+from lakesync.client.device_time import DeviceClock, system_clock
+from lakesync.client.misuse import checked_clock, checked_path, checked_text
 from lakesync.client.storage.action_queue import ActionQueue
 from lakesync.client.storage.app_catalogue import Catalogue, checked_name
 from lakesync.client.storage.app_table import quote, sql_type_of, table_sql
 from lakesync.client.storage.attachment_store import AttachmentTable
 from lakesync.client.storage.conflicts import Conflicts
-from lakesync.client.storage.device_clock import DeviceClock, system_clock
 from lakesync.client.storage.file_layout import claim
 from lakesync.client.storage.outbox import Outbox, Status
 from lakesync.client.storage.private_files import given_key
@@ -28,7 +28,7 @@ from lakesync.client.storage.sqlite_file import SALVAGE, Database, translated
 from lakesync.client.storage.statement_capture import Capture
 from lakesync.client.storage.stored_rows import Rows, Unfolded
 from lakesync.core.delta import check_own_client_id
-from lakesync.core.epoch import check_identity
+from lakesync.core.gateway_identity import check_identity
 from lakesync.core.messages import Pull, begin_words
 from lakesync.core.schema import schemas_from_json
 from lakesync.core.visibility import EVERYTHING

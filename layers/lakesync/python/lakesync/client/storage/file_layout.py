@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.client.storage.stored_state import States, places_in
 from lakesync.errors import Conflict
-from lakesync.wire.row_state import decode_row_state
+from lakesync.wire.records import decode_row_state
 
 if TYPE_CHECKING:
     import sqlite3
@@ -238,7 +238,7 @@ ADDED: Final = (
         known BLOB,
         PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
     """CREATE INDEX IF NOT EXISTS _lakesync_unread_accepted ON _lakesync_unread (accepted)""",
-    # Own writes that were accepted and that rules hide: `lakesync.client.storage.accepted_writes`.
+    # Own writes that were accepted and that rules hide: `lakesync.client.storage.own_writes`.
     # hidden_at: the commit of the page that showed it.
     f"""CREATE TABLE IF NOT EXISTS {JOURNAL} (
         hlc INTEGER NOT NULL,

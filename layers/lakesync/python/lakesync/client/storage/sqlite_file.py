@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from lakesync import errors
-from lakesync.client.forked import Refusing, keep, note_forks
+from lakesync.client.misuse import Refusing, keep, note_forks
 from lakesync.client.storage.app_table import COLLATION, answer_of, compare, only_reads, tables_in
 from lakesync.client.storage.private_files import made_file
 from lakesync.client.storage.queries import CommittedKinds
@@ -285,7 +285,7 @@ class Database:
         note_forks(self)
 
     def forked(self) -> None:
-        """Refuse all later calls, and close nothing; see `lakesync.client.forked`."""
+        """Refuse all later calls, and close nothing; see `lakesync.client.misuse`."""
         keep(self.writer, self._reader, self._versions, self.execute)
         self.lock = self._reading = Refusing()
 

@@ -30,8 +30,7 @@ from lakesync.client.storage.cell_values import (
     decimal_text,
     timestamp_as_json,
 )
-from lakesync.core.delta import Op
-from lakesync.core.values import canonical
+from lakesync.core.delta import Op, canonical
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.cell_values import Cell
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Delta
-    from lakesync.core.values import CanonicalJson
+    from lakesync.core.delta import CanonicalJson, Delta
 
     class InsertTemplate(Protocol):
         """The common part of inserts of the same columns of a table."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
+    from lakesync.core.delta import CanonicalJson
     from lakesync.core.merge import Register
-    from lakesync.core.values import CanonicalJson
 
 # --- places and numbers for names -----------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from lakesync.errors import AdapterRefused, AdapterTimedOut
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
 
 # --- the log --------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from lakesync.connectors.sql.table_plan import rows_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.connectors.sql.captured_tables import CapturedTable
 
 # --- parts of transactions ------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import pymysql
 from pymysql.constants import ER
 
 from lakesync.connectors.port import FEED, KEPT_BYTES, SourcePage, digest
-from lakesync.connectors.sql import binlog, snapshot
+from lakesync.connectors.sql import binlog, sql_source
 from lakesync.connectors.sql.binlog import (
     GoingBack,
     Position,
@@ -48,13 +48,13 @@ from lakesync.connectors.sql.binlog_rows import reader_of, rows_of
 from lakesync.connectors.sql.binlog_tables import Tables, captured_table
 from lakesync.connectors.sql.captured_tables import CAPTURE, Captured, kept_in
 from lakesync.connectors.sql.log_changes import PART_BYTES_MAX, Fates, Gathering, Part, with_omitted
-from lakesync.connectors.sql.snapshot import SnapshotConnector
+from lakesync.connectors.sql.sql_source import SnapshotConnector
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.connectors.port import Storage
     from lakesync.connectors.sql.binlog import Look
     from lakesync.connectors.sql.binlog_events import Event, LoggedTable
@@ -136,7 +136,9 @@ class BinlogConnector(SnapshotConnector):
         if marked is None:
             return SourcePage((), after, has_more=False)  # the feed reports the reason
         dialect = self._source.dialect
-        return snapshot.read(cursor, dialect, *marked, self._storage, after, rows_max, wait)
+        return sql_source.read_snapshot(
+            cursor, dialect, *marked, self._storage, after, rows_max, wait
+        )
 
     def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
         if name not in self._tables:

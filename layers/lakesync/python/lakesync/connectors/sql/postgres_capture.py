@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import errors as pg
 
 from lakesync.connectors.port import FEED, KEPT_BYTES, SourcePage
-from lakesync.connectors.sql import snapshot
+from lakesync.connectors.sql import sql_source
 from lakesync.connectors.sql.captured_tables import CAPTURE, Captured, kept_in
 from lakesync.connectors.sql.log_changes import PART_BYTES_MAX, Fates, Gathering, Part, with_omitted
 from lakesync.connectors.sql.pgoutput import (
@@ -47,8 +47,8 @@ from lakesync.connectors.sql.replication_slot import (
     forgotten,
     wait,
 )
-from lakesync.connectors.sql.snapshot import SnapshotConnector
 from lakesync.connectors.sql.source_catalogue import READ_S_MAX, PostgresSource
+from lakesync.connectors.sql.sql_source import SnapshotConnector
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,
@@ -123,7 +123,9 @@ class CaptureConnector(SnapshotConnector):
         if marked is None:
             return SourcePage((), after, has_more=False)  # the feed reports the reason
         dialect = self._source.dialect
-        return snapshot.read(cursor, dialect, *marked, self._storage, after, rows_max, wait)
+        return sql_source.read_snapshot(
+            cursor, dialect, *marked, self._storage, after, rows_max, wait
+        )
 
     def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
         if name not in self._tables:

@@ -27,7 +27,7 @@ from lakesync.errors import AdapterRefused, AdapterTimedOut, AdapterUnreachable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.adapters.sql.dialect import Connection, Dialect
+    from lakesync.adapters.sql.standard import Connection, Dialect
     from lakesync.connectors.sql.database_values import Values
     from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
 

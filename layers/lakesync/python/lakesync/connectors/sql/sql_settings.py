@@ -1,4 +1,6 @@
-"""How a SQL connector is configured: its settings, and the names of tables in them.
+"""How a connector of a SQL database is configured: its settings, and the names of tables in them.
+
+The databases are PostgreSQL, MySQL and BigQuery; the settings of all connectors are `Settings`.
 
 Names of a source's tables and columns: how settings write them, how statements quote them. In
 settings a dot separates the schema from the table. A part in double quotes is taken as it is, dots
@@ -7,12 +9,21 @@ included, as in SQL: ``"a.b"``, ``public."a.b"``.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from lakesync.adapters.network import host_fault
@@ -25,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
 
 TABLES_POLLED_MAX = 100
 """Tables of one connector: their cursors lie in one item."""
@@ -272,3 +283,90 @@ def quoted_name(dialect: Dialect, name: str) -> str:
 
 def _plain(part: str) -> str:
     return part[1:-1].replace('""', '"') if _QUOTED.fullmatch(part) else part
+
+
+# --- BigQuery -------------------------------------------------------------------------------------
+
+
+BYTES_BILLED_DEFAULT = 10 * 1024**3
+"""What one query of a poll may be billed for, unless the settings say otherwise."""
+PARTITION_DAYS_MAX = 3_650
+"""The oldest partitions that a poll can be limited to."""
+TOKEN_URI: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - Google's address
+_NAME_PARTS_MAX: Final = 3
+_KEY: Final = "the key of a service account, as JSON, with Google's token_uri"
+
+
+class BigQueryTable(PolledTable):
+    """One table that is polled."""
+
+    partition_days: int | None = Field(
+        None, ge=1, le=PARTITION_DAYS_MAX,
+        description=(
+            "Only partitions of the last days are read, for a table whose partitions are of "
+            "another column than cursorColumn. Rows that change in older ones are not noticed."
+        ),
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        if len(self.name.split(".")) > _NAME_PARTS_MAX:
+            raise ValueError("name: a table, dataset.table or project.dataset.table")
+        if self.partition_days and (self.query or not self.cursor_column):
+            raise ValueError(
+                "partitionDays is for a table with a cursorColumn: by difference rows of other "
+                "partitions would be deleted, and a query has filters of its own"
+            )
+        return self
+
+
+class BigQuerySettings(PolledSettings):
+    """A dataset of BigQuery."""
+
+    project: Name = Field(
+        pattern="^[a-z][a-z0-9-]{2,62}$", description="It runs and pays for the queries."
+    )
+    dataset: Name = Field(
+        pattern="^[A-Za-z0-9_]+$", description="That of tables whose names state no other."
+    )
+    location: str = Field(
+        "", pattern="^[A-Za-z0-9-]{0,40}$",
+        description="The dataset's, such as EU; if empty, BigQuery determines it.",
+    )  # fmt: skip
+    credentials: SecretStr | None = Field(
+        None,
+        description="The key of a service account, as JSON; needed unless endpoint is an emulator.",
+    )
+    endpoint: str = Field(
+        "", pattern=r"^(https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?)?$",
+        description="The API's address if it is not the public one; ConnectorHosts must list it.",
+    )  # fmt: skip
+    maximum_bytes_billed: int = Field(
+        BYTES_BILLED_DEFAULT, ge=1,
+        description="A poll of a table that would be billed for more is refused, at no cost.",
+    )  # fmt: skip
+    tables: list[BigQueryTable] = Field(min_length=1, max_length=TABLES_POLLED_MAX)
+
+    @field_validator("credentials")
+    @classmethod
+    def _is_key(cls, value: SecretStr | None) -> SecretStr | None:
+        """Accept what can only be exchanged at Google, for what its owner may do there.
+
+        Federation would lend the identity of the operator's functions to whoever names a pool.
+        """
+        if value is None:
+            return None
+        try:
+            key = json.loads(value.get_secret_value())
+            is_key = (key["type"], key["token_uri"]) == ("service_account", TOKEN_URI)
+        except (ValueError, KeyError, TypeError) as exc:
+            raise ValueError(_KEY) from exc
+        if not is_key:
+            raise ValueError(_KEY)
+        return value
+
+    @model_validator(mode="after")
+    def _has_credentials(self) -> Self:
+        if self.credentials is None and not self.endpoint.startswith("http://"):
+            raise ValueError(f"credentials: {_KEY}")
+        return self

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.connectors.port import SourceColumn, SourceTable, Storage
     from lakesync.connectors.sql import database_values as source_values
     from lakesync.connectors.sql.sql_settings import PolledTable

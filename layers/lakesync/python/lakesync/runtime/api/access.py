@@ -16,21 +16,21 @@ from fastapi import APIRouter, Query, Request, Response
 from lakesync.core.wording import utc_text
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import KINDS, USER_BYTES_MAX
-from lakesync.gateway.audit import record_to_json
+from lakesync.gateway.admin_changes import record_to_json
 from lakesync.ports import AuditQuery
-from lakesync.ports.access import TIME_DIGITS
-from lakesync.runtime.api import openapi
-from lakesync.runtime.guard import audited
+from lakesync.ports.stores import TIME_DIGITS
+from lakesync.runtime import api
+from lakesync.runtime.api import audited
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.gateway.access import AccessAdmin
-    from lakesync.gateway.audit import Audit
+    from lakesync.gateway.admin_changes import Audit
     from lakesync.gateway.connected import ClientReport, ClientsAdmin
     from lakesync.ports import Revocation
-    from lakesync.runtime.guard import Asked
+    from lakesync.runtime.api import Asked
 
 # --- pages of a list ------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         summary="Revoked users and clients, and the user of a client",
         operation_id="access",
         response_class=Response,
-        responses=openapi.answers("Access", "Users and clients that are refused."),
+        responses=api.answers("Access", "Users and clients that are refused."),
     )
     async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
         """Return all revoked users and clients; and a client's user, if one is named."""
@@ -105,8 +105,8 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         summary="Revoke or restore a user or a client, or release a client from its user",
         operation_id="changeAccess",
         response_class=Response,
-        responses=openapi.answers("Saved", "In force within a minute.", 413),
-        openapi_extra=openapi.takes("AccessChange"),
+        responses=api.answers("Saved", "In force within a minute.", 413),
+        openapi_extra=api.takes("AccessChange"),
     )
     @audited(shows)
     async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:
@@ -168,7 +168,7 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
         summary="The clients: whose each is, whether it is connected, and how far behind",
         operation_id="clients",
         response_class=Response,
-        responses=openapi.answers("Clients", "Some of them; ask again with `next`."),
+        responses=api.answers("Clients", "Some of them; ask again with `next`."),
     )
     async def clients(
         gateway: Gateway, request: Request, cursor: Cursor = "", limit: Limit = CLIENTS_DEFAULT
@@ -190,8 +190,8 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
         summary="Close a client's connections",
         operation_id="disconnectClient",
         response_class=Response,
-        responses=openapi.answers("Disconnected", "It may connect again.", 413, 502),
-        openapi_extra=openapi.takes("Disconnect"),
+        responses=api.answers("Disconnected", "It may connect again.", 413, 502),
+        openapi_extra=api.takes("Disconnect"),
     )
     @audited(shows)
     async def disconnect(gateway: Gateway, request: Request) -> Response:
@@ -260,7 +260,7 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
         summary="What was changed, when, and by whom",
         operation_id="audit",
         response_class=Response,
-        responses=openapi.answers("AuditRecords", "The latest first."),
+        responses=api.answers("AuditRecords", "The latest first."),
     )
     async def audit(
         gateway: Gateway,

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.core.config import flushing_to_json
+from lakesync.core.delta import parse
 from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.core.names import check_table_name
 from lakesync.core.rules import rules_to_json
 from lakesync.core.schema import respelled, schema_from_json, schema_to_json, schemas_to_json
-from lakesync.core.values import parse
 from lakesync.errors import NotFound, ValidationFailed
-from lakesync.gateway.rules_dry_run import trial_to_json
+from lakesync.gateway.admin_changes import trial_to_json
 from lakesync.log.lanes import pull_units, push_units
 from lakesync.ports import GATEWAY_KIND
-from lakesync.runtime.api import openapi
+from lakesync.runtime import api
+from lakesync.runtime.api import audited, guarded_router, tried
 from lakesync.runtime.api.access import add_access_routes, add_audit_route, add_client_routes
-from lakesync.runtime.api.actions import add_action_routes
 from lakesync.runtime.api.outlets import (
     add_connector_routes,
     add_destination_routes,
     add_flow_routes,
 )
-from lakesync.runtime.guard import audited, guarded_router, tried
+from lakesync.runtime.api.submissions import add_action_routes
 from lakesync.runtime.http import TABLE_FORM, Client, EvenOfDeleted, Gateway, answer_json, json_body
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from lakesync.flows.flow_admin import FlowAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
-    from lakesync.gateway.audit import Audit
+    from lakesync.gateway.admin_changes import Audit
     from lakesync.gateway.connected import ClientsAdmin
     from lakesync.gateway.destination_admin import DestinationAdmin
-    from lakesync.runtime.guard import Asked
+    from lakesync.runtime.api import Asked
 
     FlushNow = Callable[[str, str], Mapping[str, object]]
     DeleteNow = Callable[[str, str], Mapping[str, object]]
@@ -71,8 +71,8 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         summary="Register or evolve a table's schema; or demand one of every table",
         operation_id="registerSchema",
         response_class=Response,
-        responses=openapi.answers("Saved", "In force.", 409, 413),
-        openapi_extra=openapi.takes("SchemaOrStrict"),
+        responses=api.answers("Saved", "In force.", 409, 413),
+        openapi_extra=api.takes("SchemaOrStrict"),
     )
     @audited(shows)
     async def register_schema(gateway: Gateway, request: Request) -> Response:
@@ -97,7 +97,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         summary="The schemas in force",
         operation_id="schemas",
         response_class=Response,
-        responses=openapi.answers("Schemas", "All tables', or one's.", 404),
+        responses=api.answers("Schemas", "All tables', or one's.", 404),
     )
     async def list_schemas(
         gateway: Gateway, request: Request, table: DescribedTable = None
@@ -111,7 +111,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         summary="The schemas of the tables that the caller may see",
         operation_id="clientSchemas",
         response_class=Response,
-        responses=openapi.answers("Schemas", "Those that the rules can show the caller."),
+        responses=api.answers("Schemas", "Those that the rules can show the caller."),
     )
     async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
         """Return schemas, for who met another `schemaVersion` in a page than before."""
@@ -154,8 +154,8 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         summary="Put sync rules in force, or try them",
         operation_id="saveSyncRules",
         response_class=Response,
-        responses=openapi.answers("SavedOrTried", "In force; or what they would do.", 413),
-        openapi_extra=openapi.takes("SyncRules"),
+        responses=api.answers("SavedOrTried", "In force; or what they would do.", 413),
+        openapi_extra=api.takes("SyncRules"),
     )
     @audited(lambda asked: ("", rules_to_json(service.rules(asked.gateway))))
     async def save_rules(
@@ -187,7 +187,7 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         summary="The sync rules in force",
         operation_id="syncRules",
         response_class=Response,
-        responses=openapi.answers("SyncRules", "As they were saved."),
+        responses=api.answers("SyncRules", "As they were saved."),
     )
     async def rules(gateway: Gateway, request: Request) -> Response:
         """Return the rules as they can be saved again."""
@@ -237,7 +237,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         summary="Which shard each table is in",
         operation_id="tables",
         response_class=Response,
-        responses=openapi.answers("Tables", "Tables that were placed, and all shards."),
+        responses=api.answers("Tables", "Tables that were placed, and all shards."),
     )
     async def tables(gateway: Gateway, request: Request) -> Response:
         """Return the tables that are not in the default shard, and the existing shards."""
@@ -249,7 +249,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         summary="Remove a table of which nothing is left",
         operation_id="removeTable",
         response_class=Response,
-        responses=openapi.answers("Removed", "It is gone, unless it was only tried.", 404, 409),
+        responses=api.answers("Removed", "It is gone, unless it was only tried.", 404, 409),
     )
     @audited(lambda asked: (asked.name, service.knows_table(asked.gateway, asked.name)))
     async def remove(
@@ -273,8 +273,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         summary="Put a table into a shard",
         operation_id="placeTable",
         response_class=Response,
-        responses=openapi.answers("Placed", "In force, unless it was only tried.", 409, 413),
-        openapi_extra=openapi.takes("Placement"),
+        responses=api.answers("Placed", "In force, unless it was only tried.", 409, 413),
+        openapi_extra=api.takes("Placement"),
     )
     @audited(shows)
     async def place(gateway: Gateway, request: Request) -> Response:
@@ -339,7 +339,7 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
         summary="Flush now, everything or one table",
         operation_id="flush",
         response_class=Response,
-        responses=openapi.answers("Flushed", "All that was asked for is announced.", 404, 502),
+        responses=api.answers("Flushed", "All that was asked for is announced.", 404, 502),
     )
     @audited(lambda asked: ("", service.metrics(asked.gateway).get("flushedHlc")))
     async def flush(gateway: Gateway, request: Request, table: FlushedTable = "") -> Response:
@@ -359,7 +359,7 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
         summary="When the gateway is flushed",
         operation_id="flushing",
         response_class=Response,
-        responses=openapi.answers("Flushing", "As it was declared."),
+        responses=api.answers("Flushing", "As it was declared."),
     )
     async def flushing(gateway: Gateway, request: Request) -> Response:
         """Return the declaration as it can be saved again; 0 is as the stack has it."""
@@ -371,8 +371,8 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
         summary="Declare when the gateway is flushed",
         operation_id="saveFlushing",
         response_class=Response,
-        responses=openapi.answers("FlushingSaved", "In force.", 409, 413),
-        openapi_extra=openapi.takes("Flushing"),
+        responses=api.answers("FlushingSaved", "In force.", 409, 413),
+        openapi_extra=api.takes("Flushing"),
     )
     @audited(lambda asked: ("", flushing_to_json(service.flushing(asked.gateway))))
     async def save_flushing(gateway: Gateway, request: Request) -> Response:
@@ -401,7 +401,7 @@ def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: Delet
         summary="Delete the gateway, for good",
         operation_id="deleteGateway",
         response_class=Response,
-        responses=openapi.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
+        responses=api.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
     )
     @audited(shows)
     async def delete_gateway(gateway: Gateway, caller: EvenOfDeleted, request: Request) -> Response:
@@ -465,8 +465,8 @@ def admin_routes(
     add_audit_route(router, audit)
     add_client_routes(router, clients)
 
-    documented = openapi.answers("Metrics", "The buffer, in numbers.")
-    by_table = openapi.answers("TableMetrics", "The buffer, in numbers, and by table if asked for.")
+    documented = api.answers("Metrics", "The buffer, in numbers.")
+    by_table = api.answers("TableMetrics", "The buffer, in numbers, and by table if asked for.")
 
     @router.get(
         "/admin/metrics/{gateway}",

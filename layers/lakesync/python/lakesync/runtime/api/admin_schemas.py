@@ -1,4 +1,4 @@
-"""What administrators send and read, as JSON Schema; see `lakesync.runtime.api.schemas`."""
+"""What administrators send and read, as JSON Schema; see `lakesync.runtime.api.document`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lakesync.core.rules import (
 )
 from lakesync.core.schema import DESCRIPTION_BYTES_MAX, SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.access import USER_BYTES_MAX
-from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
+from lakesync.gateway.admin_changes import TRIAL_ROWS_SHOWN_MAX
 from lakesync.ports import AuditOutcome
-from lakesync.runtime.api.openapi import (
+from lakesync.runtime.api import (
     CLIENT_ID,
     COUNT,
     FLAG,
@@ -36,7 +36,7 @@ from lakesync.runtime.api.openapi import (
     object_of,
     reference,
 )
-from lakesync.runtime.api.openapi import NAME as TABLE
+from lakesync.runtime.api import NAME as TABLE
 
 # --- sync rules -----------------------------------------------------------------------------------
 

@@ -1,4 +1,11 @@
-"""The whole API as one OpenAPI document, although each family is a function of its own."""
+"""The whole API as one OpenAPI document, with its messages as JSON Schema.
+
+Each family of routes is a function of its own; the document describes all of them.
+
+The schemas describe what `lakesync.wire` and `lakesync.core.schema` accept and return; they take no
+part in decoding. A test sends what these schemas allow and checks what they promise. What
+administrators declare: `lakesync.runtime.api.admin_schemas`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +15,434 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from lakesync.runtime.api import schemas
-from lakesync.runtime.api.actions import action_routes
+from lakesync.connectors.registry import EVERY_MINUTES_MAX
+from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
+from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
+from lakesync.core.messages import ACTION_ID_BYTES_MAX, ACTIONS_MAX
+from lakesync.gateway.attachments import UPLOAD_CHARS_MAX
+from lakesync.runtime.api import (
+    CLIENT_ID,
+    COUNT,
+    EPOCH,
+    FLAG,
+    NAME,
+    STAMP,
+    TEXT,
+    Schema,
+    list_of,
+    object_of,
+    reference,
+)
+from lakesync.runtime.api import reference as component
 from lakesync.runtime.api.admin import admin_routes
-from lakesync.runtime.api.outlets import webhook_routes
+from lakesync.runtime.api.admin_schemas import (
+    ADMIN_COMPONENTS,
+    DESTINATION_COMPONENTS,
+    FLOW_COMPONENTS,
+)
+from lakesync.runtime.api.outlets import DO, webhook_routes
 from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
-from lakesync.runtime.api.push import attachment_routes, push_routes
+from lakesync.runtime.api.submissions import action_routes, attachment_routes, push_routes
+from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+_TIME: Final[Schema] = {"type": "string", "format": "date-time"}
+CLIENT_COMPONENTS: Final[dict[str, Schema]] = {
+    "ClientSeen": object_of(
+        {
+            "client": TEXT,
+            "user": TEXT,
+            "connections": list_of(object_of({"openedAt": _TIME, "expiresAt": _TIME})),
+            "revoked": FLAG | {"description": "It or its user is revoked."},
+            "behindMs": {
+                "type": ["integer", "null"],
+                "description": "How far behind it was when it was noted; null if it never was, or "
+                "has read nothing in whole.",
+            },
+            "quarantined": {
+                "type": ["integer", "null"],
+                "description": "Edits that were refused and wait for a decision, by its own word.",
+            },
+            "notedAt": {"type": ["string", "null"], "format": "date-time"},
+        }
+    ),
+    "Clients": object_of(
+        {"clients": list_of(reference("ClientSeen"))},
+        {"next": TEXT | {"description": "The `cursor` of the next page."}},
+    ),
+    "Disconnect": object_of(
+        {"disconnect": object_of({"client": CLIENT_ID}) | {"additionalProperties": False}}
+    )
+    | {"additionalProperties": False},
+    "Disconnected": object_of({"disconnected": COUNT}),
+}
+
+
+# --- attachments ----------------------------------------------------------------------------------
+
+
+_REFERENCE: Final[Schema] = {
+    "type": "string",
+    "maxLength": REFERENCE_CHARS_MAX,
+    "pattern": "^attachment:[0-9a-f]{32}:[0-9a-f]{64}:[0-9]{1,10}:[a-z0-9].*/[a-z0-9].*$",
+    "description": "The text that names the file in a row: docs/spec/attachments.md.",
+}
+_DIGEST: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+
+ATTACHMENT_COMPONENTS: Final[dict[str, Schema]] = {
+    "AttachmentUpload": object_of(
+        {"reference": _REFERENCE},
+        {
+            "parts": list_of(_DIGEST, maxItems=PARTS_MAX)
+            | {"description": "SHA-256 of each part of 16 MiB; needed if there are several."},
+            "upload": {
+                "type": "string",
+                "maxLength": UPLOAD_CHARS_MAX,
+                "description": "`upload` of the last answer, to continue it.",
+            },
+            "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
+        },
+    ),
+    "SignedRequest": object_of(
+        {
+            "url": TEXT | {"description": "Whoever has it may use it, for 15 minutes."},
+            "headers": {
+                "type": "object",
+                "additionalProperties": TEXT,
+                "description": "To be sent exactly so.",
+            },
+        },
+        {"part": COUNT | {"description": "Which part of the file to PUT; the first is 1."}},
+    ),
+    "AttachmentUploadState": object_of(
+        {
+            "stored": FLAG | {"description": "All of it is there, and is what it is named by."},
+            "requests": list_of(component("SignedRequest"))
+            | {"description": "PUT these parts, then ask again."},
+            "partsStored": COUNT,
+        },
+        {"upload": TEXT},
+    ),
+    "AttachmentPlace": object_of(
+        {
+            "table": NAME,
+            "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
+            "column": NAME,
+            "reference": _REFERENCE,
+        }
+    ),
+}
+
+
+# --- connectors -----------------------------------------------------------------------------------
+
+
+ANYTHING: Final[Schema] = {"type": "object"}
+CONNECTOR_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"}
+
+CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
+    "Connector": object_of(
+        {"type": TEXT, "name": CONNECTOR_NAME, "configuration": ANYTHING},
+        {
+            "everyMinutes": {"type": "integer", "minimum": 1, "maximum": EVERY_MINUTES_MAX},
+            "check": FLAG | {"description": "Check with the source first; true by default."},
+        },
+    )
+    | {"additionalProperties": False},
+    "Registered": object_of(
+        {"registered": FLAG | {"description": "False of a dry run."}, "name": TEXT},
+        {
+            "message": TEXT | {"description": "By the source."},
+            "tables": list_of(TEXT) | {"description": "Of a dry run: what it would write to."},
+            "schemas": list_of(ANYTHING)
+            | {"description": "Of a dry run: as POST /admin/schema takes them."},
+        },
+    ),
+    "Unregistered": object_of(
+        {"unregistered": FLAG, "name": TEXT},
+        {"message": TEXT | {"description": "What remains at the source."}},
+    ),
+    "ConnectorAction": {
+        "oneOf": [
+            object_of({"do": {"type": "string", "enum": [*DO]}}) | {"additionalProperties": False},
+            object_of({"do": {"type": "string", "enum": ["configure"]}, "configuration": ANYTHING})
+            | {"additionalProperties": False},
+        ]
+    },
+    "Done": object_of({"done": FLAG}, {"message": TEXT | {"description": "By the source."}}),
+    "ConnectorTypes": list_of(
+        object_of(
+            {"type": TEXT, "title": TEXT},
+            {
+                "configuration": ANYTHING | {"description": "A JSON Schema."},
+                "error": TEXT | {"description": "In its place: it cannot be imported here."},
+            },
+        )
+    ),
+    "Webhook": ANYTHING | {"description": "As the connector's source sends it."},
+    "WebhookTaken": object_of(
+        {
+            "accepted": COUNT | {"description": "Delivered rows, deletions included."},
+            "repeated": FLAG
+            | {"description": "The webhook was processed before; nothing was done."},
+        }
+    ),
+    "Connectors": list_of(reference("ConnectorState")),
+    "ConnectorState": object_of(
+        {
+            "name": TEXT,
+            "type": TEXT,
+            "hasIngest": FLAG,
+            "isPolling": FLAG | {"description": "It is not paused."},
+            "isReading": FLAG | {"description": "A poll is under way at this moment."},
+            "everyMinutes": COUNT,
+            "polls": COUNT | {"description": "Completed polls."},
+            "rows": COUNT | {"description": "Rows that were pushed, deletions included."},
+            "deadLetterCount": COUNT,
+        },
+        {
+            "polledMs": COUNT | {"description": "All earlier changes have been delivered."},
+            "lagS": COUNT,
+            "waitS": COUNT | {"description": "The source or the gateway asked to wait."},
+            "jobMs": COUNT | {"description": "Since when a job has been requested, or reads."},
+            "lastError": object_of({"code": TEXT, "error": TEXT, "atMs": COUNT}, {"table": TEXT}),
+            "schemaChanges": list_of(
+                object_of(
+                    {
+                        "atMs": COUNT,
+                        "table": TEXT,
+                        "column": TEXT | {"description": "Empty for the table itself."},
+                        "severity": {"enum": ["note", "warning", "severe"]},
+                        "change": TEXT,
+                    }
+                )
+            )
+            | {"description": "The latest changes of the source's schema."},
+            "source": ANYTHING
+            | {"description": "What the source says of itself, such as keptBytes."},
+            "configuration": ANYTHING | {"description": "Without secrets."},
+            "webhook": TEXT | {"description": "Where its source may send webhooks."},
+            "deadLetters": list_of(ANYTHING),
+        },
+    ),
+}
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+_ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": ACTION_ID_BYTES_MAX}
+_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64}
+_ALLOW: Final[Schema] = object_of(
+    {},
+    {
+        "actions": list_of(TEXT) | {"description": "None: all of the handler's."},
+        "role": {"enum": ["client", "admin"]},
+        "claims": list_of(ANYTHING | {"description": "{claim, op, value}"}),
+        "params": list_of(ANYTHING | {"description": "{param, op, value}"}),
+    },
+)
+_HANDLER: Final[dict[str, Schema]] = {
+    "configuration": ANYTHING | {"description": "As the type has it; see docs/actions.md."},
+    "allow": list_of(_ALLOW) | {"description": "Who may run what; none: administrators alone."},
+    "perMinute": {"type": "integer", "minimum": 1, "description": "By each client; 60."},
+}
+
+ACTION_COMPONENTS: Final[dict[str, Schema]] = {
+    "Action": object_of(
+        {"actionId": _ID, "connector": _NAME, "actionType": _NAME},
+        {
+            "clientId": CLIENT_ID,
+            "hlc": STAMP,
+            "params": ANYTHING,
+            "idempotencyKey": _ID | {"description": "Of one client, the same key is one action."},
+        },
+    ),
+    "ActionPush": object_of(
+        {"clientId": CLIENT_ID, "actions": list_of(reference("Action"), maxItems=ACTIONS_MAX)},
+        {"epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."}},
+    ),
+    "ActionAnswers": object_of(
+        {"results": list_of(reference("ActionOutcome")), "serverHlc": STAMP}
+    ),
+    "ActionOutcome": {
+        "anyOf": [
+            object_of({"actionId": TEXT, "data": ANYTHING, "serverHlc": STAMP}),
+            object_of(
+                {
+                    "actionId": TEXT,
+                    "code": TEXT,
+                    "message": TEXT,
+                    "retryable": FLAG | {"description": "Send it again as it is."},
+                }
+            ),
+        ]
+    },
+    "Actions": object_of(
+        {
+            "connectors": {
+                "type": "object",
+                "additionalProperties": list_of(
+                    object_of({"actionType": TEXT, "description": TEXT, "paramsSchema": ANYTHING})
+                ),
+            }
+        }
+    ),
+    "ActionHandler": object_of(
+        {"name": CONNECTOR_NAME, "type": TEXT},
+        {**_HANDLER, "replace": FLAG | {"description": "Put it in place of one of that name."}},
+    ),
+    "ActionHandlerAdded": object_of({"registered": FLAG, "name": TEXT, "actions": list_of(TEXT)}),
+    "ActionHandlers": object_of(
+        {"handlers": list_of(object_of({"name": TEXT, "type": TEXT}, _HANDLER))}
+    ),
+}
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+COMPONENTS: Final[dict[str, Schema]] = {
+    "Column": object_of({"column": NAME, "value": {"description": "Any JSON value."}}),
+    "Delta": object_of(
+        {
+            "op": {"type": "string", "enum": ["INSERT", "UPDATE", "DELETE"]},
+            "table": NAME,
+            "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
+            "clientId": CLIENT_ID,
+            "columns": list_of(reference("Column"), maxItems=COLUMNS_MAX),
+            "hlc": STAMP,
+        },
+        {
+            "deltaId": {
+                "type": "string",
+                "pattern": "^[0-9a-f]{64}$",
+                "description": "SHA-256 of the change's canonical JSON; checked where it is sent.",
+            }
+        },
+    ),
+    "Push": object_of(
+        {"clientId": CLIENT_ID, "deltas": list_of(reference("Delta"), maxItems=PUSH_DELTAS_MAX)},
+        {
+            "lastSeenHlc": STAMP,
+            "atomic": FLAG | {"description": "One commit, or none of the deltas."},
+            "ownCursor": FLAG | {"description": "Receipts do not move the client's cursor."},
+            "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
+        },
+    ),
+    "Pull": object_of(
+        {},
+        {
+            "clientId": CLIENT_ID,
+            "since": STAMP | {"description": "The cursor: `serverHlc` of the page before."},
+            "sinceHlc": STAMP | {"description": "The same, by protobuf's name."},
+            "limit": COUNT | {"minimum": 1, "description": "Deltas wanted, as in the address."},
+            "maxDeltas": COUNT | {"minimum": 1, "description": "The same, by protobuf's name."},
+            "epoch": EPOCH,
+            "snapshot": TEXT,
+            "scope": TEXT,
+            "removes": FLAG,
+            "ownCursor": FLAG,
+            "fresh": FLAG,
+            "atLeast": STAMP,
+            "quarantined": COUNT,
+        },
+    ),
+    "DeltaOutcome": object_of(
+        {
+            "index": COUNT | {"description": "The delta's place in the push."},
+            "deltaId": TEXT,
+            "outcome": {"type": "string", "enum": ["duplicate", "refused"]},
+        },
+        {"code": TEXT, "error": TEXT, "field": TEXT},
+    ),
+    "PushReceipt": object_of(
+        {
+            "serverHlc": STAMP,
+            "accepted": COUNT | {"description": "Deltas that are durable, duplicates too."},
+            "deltas": list_of(reference("Delta"), maxItems=0),
+        },
+        {
+            "results": list_of(reference("DeltaOutcome")),
+            "serverTimeMs": COUNT,
+            "epoch": EPOCH | {"description": "The gateway's; name it from now on."},
+        },
+    ),
+    "Ticket": object_of({"ticket": TEXT, "expiresInS": COUNT}),
+    "PullPage": object_of(
+        {
+            "deltas": list_of({"anyOf": [reference("Delta"), reference("Removal")]}),
+            "serverHlc": STAMP | {"description": "The next cursor: pull with since=serverHlc."},
+            "hasMore": FLAG,
+        },
+        {
+            "epoch": EPOCH | {"description": "The gateway's; name it from now on."},
+            "snapshot": TEXT | {"description": "Rows as they are; ask with it for the next page."},
+            "schemaVersion": COUNT | {"description": "That of `/schema`; absent without schemas."},
+            "scope": TEXT
+            | {"description": "Identifies the rules that chose these rows; send it back."},
+            "behindMs": COUNT | {"description": "How far newer commits are ahead; absent if 0."},
+            "resync": reference("Resync"),
+            "rowsRead": COUNT | {"description": "Of a checkpoint's rows, hidden ones too."},
+            "rowsTotal": COUNT | {"description": "Absent if the number is not known."},
+        },
+    ),
+    # Rows of these tables that no page from this one on contains no longer exist.
+    "Resync": object_of(
+        {"tables": list_of(NAME)},
+        {
+            "named": list_of(NAME) | {"description": "And of all but these."},
+            "omitted": {
+                "type": "object",
+                "additionalProperties": list_of(NAME),
+                "description": "By table, columns of which nothing is kept; of the others under "
+                "the empty name.",
+            },
+        },
+    ),
+    "Removal": object_of(
+        {
+            "op": {"const": "REMOVE"},
+            "table": NAME,
+            "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
+            "hlc": STAMP,
+        }
+    ),
+    **ACTION_COMPONENTS,
+    **ADMIN_COMPONENTS,
+    **ATTACHMENT_COMPONENTS,
+    **CLIENT_COMPONENTS,
+    **CONNECTOR_COMPONENTS,
+    **DESTINATION_COMPONENTS,
+    **FLOW_COMPONENTS,
+    "Health": object_of({"status": {"const": "ok"}}),
+    "GatewayAnswer": object_of(
+        {
+            "message": TEXT
+            | {"description": "An answer of API Gateway itself; no function was called."}
+        }
+    ),
+    "Error": object_of(
+        {
+            "error": TEXT | {"description": "What is wrong, and what to do."},
+            "code": TEXT,
+            "requestId": TEXT,
+        },
+        {
+            "field": TEXT | {"description": "The part of the request at fault."},
+            "faults": list_of(object_of({"path": TEXT, "error": TEXT})),
+        },
+    ),
+}
+
+
+# --- the document ---------------------------------------------------------------------------------
+
 
 _DESCRIPTION: Final = """\
 Offline-first clients push and pull column-level changes; the same rows reach the lake.
@@ -61,7 +487,7 @@ class Description:
                 operation["responses"].pop("422", None)
         token = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
         document["components"] = {
-            "schemas": schemas.COMPONENTS,
+            "schemas": COMPONENTS,
             "securitySchemes": {"token": token},
         }
         document["security"] = [{"token": []}]

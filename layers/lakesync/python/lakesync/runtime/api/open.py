@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from lakesync.errors import NotFound
-from lakesync.runtime.api import openapi
+from lakesync.runtime import api
 from lakesync.runtime.api.outlets import add_type_route
 from lakesync.runtime.http import Gateway, answer_json
 
@@ -45,7 +45,7 @@ def open_routes(socket_url: str) -> APIRouter:
         summary="Liveness",
         operation_id="health",
         response_class=Response,
-        responses=openapi.answers("Health", "The API answers.", common=()),
+        responses=api.answers("Health", "The API answers.", common=()),
         openapi_extra={"security": []},
     )
     async def health(request: Request) -> Response:

@@ -15,8 +15,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from lakesync.core.clock import stamp
 from lakesync.core.destinations import destination_to_json
 from lakesync.errors import NotFound, ValidationFailed
-from lakesync.runtime.api import openapi
-from lakesync.runtime.guard import audited, tried
+from lakesync.runtime import api
+from lakesync.runtime.api import audited, tried
 from lakesync.runtime.http import (
     NAME_FORM,
     Encoding,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakesync.core.destinations import Destination
     from lakesync.flows.flow_admin import FlowAdmin
     from lakesync.gateway.destination_admin import DestinationAdmin, DestinationReport
-    from lakesync.runtime.guard import Asked
+    from lakesync.runtime.api import Asked
 
 # --- connectors -----------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def add_type_route(router: APIRouter) -> None:
         summary="Types of connectors, and how each is configured",
         operation_id="connectorTypes",
         response_class=Response,
-        responses=openapi.answers("ConnectorTypes", "With JSON Schemas.", common=()),
+        responses=api.answers("ConnectorTypes", "With JSON Schemas.", common=()),
         openapi_extra={"security": []},
     )
     async def connector_types(request: Request) -> Response:
@@ -90,8 +90,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="Register a connector, and begin to poll it; or test its settings",
         operation_id="registerConnector",
         response_class=Response,
-        responses=openapi.answers("Registered", "It is polled, or tested.", 404, 409, 413, 502),
-        openapi_extra=openapi.takes("Connector"),
+        responses=api.answers("Registered", "It is polled, or tested.", 404, 409, 413, 502),
+        openapi_extra=api.takes("Connector"),
     )
     @audited(shows)
     async def register(
@@ -122,7 +122,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="The connectors, and how far they are",
         operation_id="connectors",
         response_class=Response,
-        responses=openapi.answers("Connectors", "Without secrets."),
+        responses=api.answers("Connectors", "Without secrets."),
     )
     async def connectors(gateway: Gateway, request: Request) -> Response:
         """Return all connectors: state, lag, rows, the last error."""
@@ -134,7 +134,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="One connector, with its settings and dead letters",
         operation_id="connector",
         response_class=Response,
-        responses=openapi.answers("ConnectorState", "Without secrets.", 404),
+        responses=api.answers("ConnectorState", "Without secrets.", 404),
     )
     async def connector(gateway: Gateway, name: ConnectorName, request: Request) -> Response:
         """Return one connector."""
@@ -146,8 +146,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="Check, run, pause, resume, reset or configure a connector",
         operation_id="changeConnector",
         response_class=Response,
-        responses=openapi.answers("Done", "It is done.", 404, 409, 413, 502),
-        openapi_extra=openapi.takes("ConnectorAction"),
+        responses=api.answers("Done", "It is done.", 404, 409, 413, 502),
+        openapi_extra=api.takes("ConnectorAction"),
     )
     @audited(shows)
     async def change(gateway: Gateway, name: ConnectorName, request: Request) -> Response:
@@ -162,7 +162,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         summary="Remove a connector; delivered rows stay",
         operation_id="removeConnector",
         response_class=Response,
-        responses=openapi.answers("Unregistered", "It is polled no more.", 404, 502),
+        responses=api.answers("Unregistered", "It is polled no more.", 404, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: ConnectorName, request: Request) -> Response:
@@ -215,11 +215,11 @@ def webhook_routes(service: Webhooks) -> APIRouter:
         summary="Take a signed webhook of a connector's source",
         operation_id="takeWebhook",
         response_class=Response,
-        responses=openapi.answers(
+        responses=api.answers(
             "WebhookTaken", "Its changes are durable.", 409, 413, 502,
             common=(400, 401, 429, 503),
         ),
-        openapi_extra=openapi.takes("Webhook") | {"security": []},
+        openapi_extra=api.takes("Webhook") | {"security": []},
     )  # fmt: skip
     async def take(gateway: Gateway, name: ConnectorName, request: Request) -> Response:
         """Accept a source's report, if its signature is right. Safe to repeat: it is taken once.
@@ -268,7 +268,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="The destinations, and the status of each",
         operation_id="destinations",
         response_class=Response,
-        responses=openapi.answers("Destinations", "All that are declared.", 502),
+        responses=api.answers("Destinations", "All that are declared.", 502),
     )
     async def destinations(gateway: Gateway, request: Request) -> Response:
         """Return each declaration, its state, its lag, and what its database refused."""
@@ -283,8 +283,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="Declare a destination, or check a declaration",
         operation_id="declareDestination",
         response_class=Response,
-        responses=openapi.answers("Destination", "Declared, and being filled.", 409, 413, 502),
-        openapi_extra=openapi.takes("DestinationDeclared"),
+        responses=api.answers("Destination", "Declared, and being filled.", 409, 413, 502),
+        openapi_extra=api.takes("DestinationDeclared"),
     )
     @audited(shows)
     async def declare(
@@ -307,7 +307,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="Remove a destination; its tables stay",
         operation_id="removeDestination",
         response_class=Response,
-        responses=openapi.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
+        responses=api.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: DestinationName, request: Request) -> Response:
@@ -326,7 +326,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         summary="Pause or resume a destination, fill it again, retry refused rows",
         operation_id="changeDestination",
         response_class=Response,
-        responses=openapi.answers("DestinationChanged", "In force, or asked for.", 404, 502),
+        responses=api.answers("DestinationChanged", "In force, or asked for.", 404, 502),
     )
     @audited(shows)
     async def change(
@@ -406,7 +406,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="The flows, and the status of each",
         operation_id="flows",
         response_class=Response,
-        responses=openapi.answers("Flows", "Destinations are flows from the gateway.", 502),
+        responses=api.answers("Flows", "Destinations are flows from the gateway.", 502),
     )
     async def flows(gateway: Gateway, request: Request) -> Response:
         """Return each flow as it is declared, its state, its lag, what was refused."""
@@ -418,8 +418,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="Declare a flow, or plan one",
         operation_id="declareFlow",
         response_class=Response,
-        responses=openapi.answers("FlowAnswered", "Declared, or planned.", 404, 409, 413, 502),
-        openapi_extra=openapi.takes("FlowDeclared"),
+        responses=api.answers("FlowAnswered", "Declared, or planned.", 404, 409, 413, 502),
+        openapi_extra=api.takes("FlowDeclared"),
     )
     @audited(shows)
     async def declare(
@@ -441,7 +441,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="Remove a flow; delivered rows stay",
         operation_id="removeFlow",
         response_class=Response,
-        responses=openapi.answers("FlowRemoved", "Nothing moves any more.", 404, 409, 502),
+        responses=api.answers("FlowRemoved", "Nothing moves any more.", 404, 409, 502),
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: FlowName, request: Request) -> Response:
@@ -455,8 +455,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         summary="Pause, resume or run a flow, or deliver everything again",
         operation_id="changeFlow",
         response_class=Response,
-        responses=openapi.answers("FlowChanged", "In force, or asked for.", 404, 409, 413, 502),
-        openapi_extra=openapi.takes("FlowAction"),
+        responses=api.answers("FlowChanged", "In force, or asked for.", 404, 409, 413, 502),
+        openapi_extra=api.takes("FlowAction"),
     )
     @audited(shows)
     async def change(

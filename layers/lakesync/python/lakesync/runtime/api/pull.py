@@ -19,16 +19,15 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.epoch import EPOCH_LENGTH_MAX
+from lakesync.core.gateway_identity import EPOCH_LENGTH_MAX
 from lakesync.core.messages import QUARANTINED_MAX, Pull
 from lakesync.core.visibility import SCOPE_CHARS_MAX
-from lakesync.delivery.source_places import PLACES_CHARS_MAX
+from lakesync.delivery.source_pull import PLACES_CHARS_MAX
 from lakesync.errors import NotFound, SourceUnavailable
-from lakesync.log.limits import DEFAULT_LIMITS
-from lakesync.runtime import http, observe
-from lakesync.runtime.api import openapi
+from lakesync.log.lanes import DEFAULT_LIMITS
+from lakesync.runtime import api, http, observe
+from lakesync.runtime.api import guarded_router
 from lakesync.runtime.auth import noted
-from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import (
     ANSWER_BYTES_MAX,
     CHECKPOINT_FORM,
@@ -47,7 +46,7 @@ from lakesync.runtime.http import (
     request_encoding,
     request_id,
 )
-from lakesync.runtime.websocket_handshake import TICKET_S_MAX
+from lakesync.runtime.websockets import TICKET_S_MAX
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.pull import PullService
     from lakesync.runtime.auth import Caller
-    from lakesync.runtime.websocket_handshake import SocketTickets
+    from lakesync.runtime.websockets import SocketTickets
 
     Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
@@ -76,10 +75,8 @@ _DECODE: Final = {Encoding.JSON: jsonish.decode_pull, Encoding.PROTOBUF: proto.d
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
 _MEANS: Final = "Whole commits, and the next cursor."
-_ANSWERS: Final = openapi.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
-_POST_ANSWERS: Final = openapi.answers(
-    "PullPage", _MEANS, 404, 409, 410, 413, 502, 503, protobuf=True
-)
+_ANSWERS: Final = api.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
+_POST_ANSWERS: Final = api.answers("PullPage", _MEANS, 404, 409, 410, 413, 502, 503, protobuf=True)
 
 Since = Annotated[
     str,
@@ -237,7 +234,7 @@ def pull_routes(
         operation_id="pullByPost",
         response_class=Response,
         responses=_POST_ANSWERS,
-        openapi_extra=openapi.takes("Pull", protobuf=True),
+        openapi_extra=api.takes("Pull", protobuf=True),
     )
     async def pull_by_post(
         gateway: Gateway, client: Client, request: Request, source: Source = None
@@ -309,7 +306,7 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
         summary="Fetch all rows",
         operation_id="checkpoint",
         response_class=Response,
-        responses=openapi.binary_answers(
+        responses=api.binary_answers(
             STREAM, "Frames: four bytes of length, then a SyncResponse.", 404, 410, 413, 502
         ),
     )
@@ -410,7 +407,7 @@ def ticket_routes(tickets: SocketTickets) -> APIRouter:
         summary="Get a ticket that opens one WebSocket",
         operation_id="ticket",
         response_class=Response,
-        responses=openapi.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
+        responses=api.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
     )
     async def ticket(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
         """Return a ticket for one handshake, in place of the token. Each call gives a new one.

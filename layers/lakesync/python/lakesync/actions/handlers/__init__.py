@@ -1,1 +1,0 @@
-"""The action handlers of this package."""

@@ -1,1 +1,0 @@
-"""The client for asyncio: the same names, awaited, over the same implementation."""
