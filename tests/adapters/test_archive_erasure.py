@@ -392,7 +392,7 @@ def test_missing_archive_object_is_reported_as_a_gap() -> None:
     last_happens=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_done_in_whatever_order(
+def test_archive_lacks_only_erased_and_forgotten_deltas_after_any_kills(
     acts: list[tuple[str, int, int, str]], *, last_happens: bool
 ) -> None:
     """Processes archive, erase and forget, and die; each erasure is repeated in the end."""

@@ -86,7 +86,7 @@ def test_archiving_turn_is_bounded_and_the_next_one_continues(
 @pytest.mark.law("P15")
 @given(data=st.data())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_nothing_is_lost_or_twice_wherever_a_turn_dies(data: st.DataObject) -> None:
+def test_history_is_complete_and_unique_wherever_archiving_is_killed(data: st.DataObject) -> None:
     database, deltas = filled(data.draw(st.integers(1, 8)))
     objects = MemoryAdapter()
     for _ in range(data.draw(st.integers(1, 4))):

@@ -58,7 +58,9 @@ def resolving(*addresses: str) -> Any:
 
 @pytest.mark.law("N19")
 @given(inside=within(PRIVATE), more=st.booleans())
-def test_a_name_that_leads_within_is_refused(inside: str, *, more: bool) -> None:
+def test_host_name_that_resolves_to_a_private_address_is_refused(
+    inside: str, *, more: bool
+) -> None:
     addresses = [PUBLIC, inside] if more else [inside]
     with pytest.raises(AdapterRefused, match="DatabaseHosts"):
         addresses_of("db.example.com", 5432, (), resolving(*addresses))
@@ -67,7 +69,7 @@ def test_a_name_that_leads_within_is_refused(inside: str, *, more: bool) -> None
 
 @pytest.mark.law("N19")
 @given(never=within(["169.254.0.0/16", "0.0.0.0/8", "fd00:ec2::/32", "::/128"]))
-def test_what_gives_credentials_is_reached_by_no_entry(never: str) -> None:
+def test_metadata_and_unspecified_addresses_are_refused_by_any_list(never: str) -> None:
     listed = (*ANYWHERE, *LISTS_EVERYTHING, "169.254.0.0/16", "db.example.com", f"{never}/128")
     with pytest.raises(AdapterRefused):
         addresses_of("db.example.com", 5432, listed, resolving(never))

@@ -29,7 +29,7 @@ vars(CONNECTION)["server_status"] = 0  # as of a session in which a backslash es
 
 
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=5))
-def test_rows_are_written_as_pymysql_writes_them(rows: list[list[object]]) -> None:
+def test_insert_text_equals_that_of_pymysql(rows: list[list[object]]) -> None:
     places = ",".join(["(%s,%s,%s)"] * len(rows))
     values = [value for row in rows for value in row]
     (statement,) = inserts("VALUES", rows, CONNECTION.escape, " END")
@@ -37,7 +37,7 @@ def test_rows_are_written_as_pymysql_writes_them(rows: list[list[object]]) -> No
 
 
 @given(st.lists(st.text("ab'\\", max_size=30), max_size=20), st.integers(30, 200))
-def test_no_statement_is_longer_than_it_may_be_but_for_one_row(
+def test_insert_statements_stay_within_the_size_limit_unless_one_row_exceeds_it(
     texts: list[str], bytes_max: int
 ) -> None:
     statements = list(inserts("I", [(text,) for text in texts], CONNECTION.escape, " E", bytes_max))

@@ -243,7 +243,7 @@ def test_too_many_refused_rows_fail_the_batch(monkeypatch: pytest.MonkeyPatch) -
     deltas=changed_rows(TABLE), size=st.integers(1, 3),
     cut=st.integers(1, 12), behind=st.booleans(), part=st.integers(1, 4),
 )  # fmt: skip
-def test_who_dies_at_any_request_is_made_up_for(
+def test_batch_killed_at_any_request_is_completed_by_its_repetition(
     deltas: list[Delta], size: int, cut: int, part: int, *, behind: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -139,7 +139,7 @@ _happens = st.lists(
     after=_happens,
     at_least=st.sampled_from([0, STAMP_MAX]),
 )
-def test_whatever_happens_between_the_heads_and_the_list_no_commit_is_missed(
+def test_no_commit_is_missed_whatever_happens_between_reading_heads_and_the_list_of_lanes(
     first: list[tuple[str, int, int]],
     then: list[tuple[str, int, int]],
     meanwhile: list[tuple[str, int, int]],

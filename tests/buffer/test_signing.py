@@ -31,7 +31,7 @@ URLS = (
     secret=st.from_regex(r"[A-Za-z0-9+/]{40}", fullmatch=True),
     seconds=st.integers(1_600_000_000, 1_900_000_000),
 )
-def test_a_signature_is_the_one_that_botocore_gives(
+def test_signature_equals_that_of_botocore(
     url: str, body: bytes, token: str | None, secret: str, seconds: int
 ) -> None:
     now = datetime.fromtimestamp(seconds, UTC)
@@ -64,7 +64,7 @@ def test_a_signature_is_the_one_that_botocore_gives(
     token=st.none() | st.from_regex(r"[A-Za-z0-9+/=]{1,40}", fullmatch=True),
     seconds=st.integers(1_600_000_000, 1_900_000_000),
 )
-def test_a_signature_of_a_path_is_the_one_that_botocore_gives(
+def test_signature_of_a_path_equals_that_of_botocore(
     name: str, method: str, body: bytes, token: str | None, seconds: int
 ) -> None:
     now = datetime.fromtimestamp(seconds, UTC)

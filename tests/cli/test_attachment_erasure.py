@@ -123,7 +123,7 @@ class Gateway:
     died=st.integers(0, 5),
     removals=st.integers(0, 3),
 )
-def test_what_the_rows_ever_referred_to_goes_and_what_others_refer_to_stays(
+def test_repeated_erasure_removes_exactly_the_attachments_that_no_other_row_refers_to(
     edited: list[tuple[Op, str, str, dict[str, Any]]], rows: set[str], died: int, removals: int
 ) -> None:
     """Killed behind any step, and between any two removals; then repeated."""

@@ -107,7 +107,7 @@ NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size
     ),
     NAMES,
 )
-def test_whatever_tables_and_columns_are_called_the_module_is_python(
+def test_any_table_and_column_names_give_a_valid_python_module(
     tables: list[tuple[str, dict[str, str]]], gateway: str
 ) -> None:
     schemas = [

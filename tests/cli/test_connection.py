@@ -60,7 +60,7 @@ def test_options_override_the_environment_which_overrides_a_stack_file(folder: P
         (Given(stack="production", gateway="g"), {}),
     ],
 )
-def test_the_secret_of_a_stack_that_was_only_found_never_signs_for_another(
+def test_the_secret_of_a_discovered_stack_file_is_not_used_for_another_stack(
     given: Given, environment: dict[str, str], folder: Path
 ) -> None:
     connection = resolve(given, environment, folder)

@@ -103,7 +103,7 @@ def test_tables_are_copied_to_bigquery(
         ("bigquery://project/d/e", "bigquery://project/dataset"),
     ],
 )
-def test_what_is_no_database_is_reported_without_its_password(
+def test_an_invalid_database_url_is_reported_without_its_password(
     monkeypatch: pytest.MonkeyPatch, given: str, message: str
 ) -> None:
     monkeypatch.setenv("OLD", given)

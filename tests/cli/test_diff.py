@@ -39,7 +39,7 @@ def without_nulls(row: dict[str, bytes] | None) -> dict[str, bytes] | None:
 
 @pytest.mark.law("H3")
 @given(deltas=row_deltas, after=st.integers(0, 9), delete_wins=st.booleans())
-def test_a_difference_is_that_of_the_rows_which_the_core_merges(
+def test_row_diffs_equal_the_difference_of_merged_rows(
     deltas: list[Delta], after: int, *, delete_wins: bool
 ) -> None:
     pasts_of = [("r1", iter(placed(*deltas)))] if deltas else []

@@ -76,7 +76,7 @@ def limits(total: int, free: int) -> dict[str, Any]:
         (1_000, {"Concurrency": "901,0,0,0,10"}, Verdict.WRONG, "at 0"),
     ],
 )
-def test_a_new_account_with_ten_concurrent_executions_is_told_what_to_ask_for(
+def test_insufficient_concurrent_executions_are_a_fault_with_advice(
     account: Account, total: int, given: dict[str, str], verdict: Verdict, advice: str
 ) -> None:
     account.answers("lambda", "get_account_settings", limits(total, total))

@@ -120,7 +120,7 @@ def test_the_gateway_must_answer_health_and_refuse_requests_without_a_token(
 
 
 @given(off_s=st.floats(-3600, 3600), fraction=st.floats(0, 0.999), took_s=st.floats(0, 3))
-def test_a_clock_is_blamed_only_beyond_what_dates_and_the_way_can_explain(
+def test_clock_skew_is_a_fault_only_beyond_date_rounding_and_latency(
     off_s: float, fraction: float, took_s: float
 ) -> None:
     """``off_s``: how far our clock is ahead. The date is cut to whole seconds, on the way."""
@@ -201,7 +201,9 @@ def test_functions_with_the_layer_of_one_release_have_no_faults() -> None:
         (function(config={"Runtime": "python3.9"}), "PushFunction runs on python3.9"),
     ],
 )
-def test_a_function_that_is_not_at_work_is_named(one: deployment.Function, finding: str) -> None:
+def test_a_function_or_alias_in_a_faulty_state_is_reported(
+    one: deployment.Function, finding: str
+) -> None:
     assert state(one) == [finding]
 
 

@@ -53,7 +53,7 @@ def placed(*deltas: Delta) -> list[PlacedDelta]:
 
 @pytest.mark.law("H2")
 @given(deltas=row_deltas, delete_wins=st.booleans())
-def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(
+def test_the_winning_cells_of_a_history_build_up_the_merged_row(
     deltas: list[Delta], *, delete_wins: bool
 ) -> None:
     row: dict[str, bytes] = {}

@@ -107,7 +107,7 @@ HOLDS: dict[str, Any] = {
 
 
 @given(rows=ROWS, number=NUMBER, text=TEXT, joint=st.sampled_from(["and", "or"]))
-def test_what_is_left_out_changes_no_answer(
+def test_pushdown_does_not_change_the_result_of_a_query(
     rows: list[tuple[int | None, str | None]], number: str, text: str, joint: str
 ) -> None:
     table = pa.table(

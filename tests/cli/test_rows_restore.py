@@ -77,7 +77,7 @@ BEFORE = {"t1": {"title": "Milk", "n": 1}, "t2": {"title": "Bread"}}
     now=5,
     delete_wins=True,
 )
-def test_the_planned_deltas_make_the_row_that_the_core_merges(
+def test_the_planned_deltas_restore_the_merged_row(
     deltas: list[Delta], commit: int, by: str, now: int, *, delete_wins: bool
 ) -> None:
     selection = Selection("g", "todos", commit, by=by)

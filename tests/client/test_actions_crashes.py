@@ -125,7 +125,7 @@ class Story:
 
 @pytest.mark.law("X11", "X12")
 @given(st.lists(steps, max_size=14), st.sampled_from([0, 3_600_000, -3_600_000]))
-def test_each_action_is_done_once_and_behind_its_edits(
+def test_each_action_runs_once_and_after_the_edits_it_waits_for(
     story: list[tuple[str, Any]], skew_ms: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

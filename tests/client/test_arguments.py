@@ -70,7 +70,7 @@ def test_a_sync_interval_may_be_longer_than_a_thread_can_wait(
         ({"first_tables": ["todos", 1]}, "first_tables must be names of tables"),
     ],
 )
-def test_a_client_is_not_opened_with_what_would_fail_later(
+def test_a_client_with_an_invalid_argument_is_refused_before_its_file_is_created(
     gateway: MemoryGateway, tmp_path: Path, given: dict[str, Any], says: str
 ) -> None:
     right: dict[str, Any] = {"client_id": "phone", "transport": gateway.transport()}

@@ -223,7 +223,7 @@ FAULTY = settings(
 @pytest.mark.usefixtures("_small_parts")
 @FAULTY
 @given(faults, st.integers(0, 200))
-def test_an_upload_ends_whatever_breaks_and_who_is_killed(
+def test_an_upload_completes_despite_network_faults_and_killed_processes(
     tmp_path_factory: pytest.TempPathFactory, coming: list[str], size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("world")
@@ -251,7 +251,7 @@ def test_an_upload_ends_whatever_breaks_and_who_is_killed(
 @pytest.mark.law("G7")
 @FAULTY
 @given(faults, st.integers(0, 200))
-def test_a_download_ends_whatever_breaks_and_receives_nothing_twice(
+def test_a_download_completes_despite_network_faults_and_killed_processes(
     tmp_path_factory: pytest.TempPathFactory, coming: list[str], size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("world")

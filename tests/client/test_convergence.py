@@ -114,7 +114,7 @@ def deliver_all(transport: MemoryTransport) -> None:
 @pytest.mark.law("K6")
 @pytest.mark.parametrize("kind", ["naive", "real"])
 @given(story=st.lists(steps, max_size=25))
-def test_clients_that_synced_show_the_same_rows_equal_to_the_oracle(
+def test_clients_that_have_synced_show_the_same_rows_as_the_oracle(
     kind: str, story: list[tuple[str, int, Any]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

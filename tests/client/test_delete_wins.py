@@ -180,7 +180,7 @@ def edits(draw: st.DrawFn) -> list[tuple[str, Op, str, dict[str, object]]]:
 @pytest.mark.law("M10", "K32")
 @given(done=edits(), ruled=st.booleans())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_clients_and_gateway_read_the_same_rows(
+def test_clients_and_gateway_show_the_same_rows_of_a_delete_wins_table(
     tmp_path_factory: pytest.TempPathFactory,
     done: list[tuple[str, Op, str, dict[str, object]]],
     *,

@@ -141,7 +141,7 @@ def test_sync_loop_waits_have_defaults_and_can_be_configured(gateway: MemoryGate
         ({"reconnect_s": 400}, "reconnect_s is at most reconnect_s_max"),
     ],
 )
-def test_a_wait_that_is_none_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_invalid_wait_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationFailed, match=says):
         Waits(**given)
 

@@ -52,7 +52,7 @@ def _table(names: tuple[str, ...], unseen: int = 0, forms: int = 0) -> AppTable:
     st.integers(0, 15),
     st.sampled_from(["r1", 'é"%b']),
 )
-def test_an_edit_is_the_same_whichever_way_it_is_encoded(
+def test_a_template_encodes_an_insert_exactly_as_make_delta_does(
     written: dict[str, Any], order: list[str], unseen: int, forms: int, row_id: str
 ) -> None:
     table, again = (_table(tuple(order), unseen, forms) for _ in range(2))

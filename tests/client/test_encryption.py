@@ -110,7 +110,7 @@ def test_an_invalid_key_is_refused_and_not_repeated_in_the_message(key: Any) -> 
 
 @given(passphrase=st.text(min_size=1, max_size=40).filter(str.isprintable))
 @settings(max_examples=200)
-def test_a_passphrase_is_never_part_of_a_statement(passphrase: str) -> None:
+def test_a_passphrase_enters_the_key_pragma_only_as_hexadecimal(passphrase: str) -> None:
     pragma = Key(passphrase)._pragma
 
     assert pragma == f"PRAGMA hexkey = '{passphrase.encode().hex()}'"

@@ -39,7 +39,7 @@ EVENTS = st.lists(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(events=EVENTS)
-def test_however_rows_come_in_pages_they_are_what_their_deltas_make(
+def test_rows_equal_the_merge_of_their_deltas_however_pages_divide_them(
     world: World, events: list[tuple[type, str, int, bool]]
 ) -> None:
     pages, deltas, begun = [], [], 0

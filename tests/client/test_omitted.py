@@ -139,7 +139,7 @@ edits = st.lists(
     max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(edits)
-def test_whatever_happens_a_client_holds_the_rest_of_each_row(
+def test_clients_hold_exactly_the_columns_of_each_row_that_rules_do_not_omit(
     tmp_path_factory: pytest.TempPathFactory, happened: list[Any]
 ) -> None:
     world = World(tmp_path_factory.mktemp("omitted"))

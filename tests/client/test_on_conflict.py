@@ -205,7 +205,7 @@ writes = st.lists(
     deletes=st.booleans(),
     delete_wins=st.booleans(),
 )
-def test_what_is_reported_is_what_the_row_shows_instead(
+def test_a_reported_conflict_names_the_write_that_the_row_shows_instead(
     *, page: list[tuple[str, int, int]], at: int, value: int, deletes: bool, delete_wins: bool
 ) -> None:
     """Whatever a page brings: a report names a value that is gone, and who is to thank for it."""

@@ -200,7 +200,7 @@ def test_a_value_reads_the_same_by_every_way_of_writing_and_reading(
     values=st.lists(st.sampled_from(PULLED), min_size=1, max_size=6),
     others=st.lists(st.sampled_from(KINDS[1:]), min_size=1, max_size=3),
 )
-def test_a_value_of_others_stays_itself_when_the_declaration_changes(
+def test_a_pulled_value_stays_the_same_when_its_column_is_declared_anew(
     first: str | None, values: list[Any], others: list[str], folder: Any
 ) -> None:
     world = World(folder.mktemp("pulled"))

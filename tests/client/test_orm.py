@@ -271,7 +271,7 @@ def pair(world: World) -> tuple[Any, Any]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(VALUES)
-def test_every_value_comes_back_on_another_device_as_it_was(
+def test_a_session_reads_every_value_unchanged_on_another_device(
     pair: tuple[Any, Any], values: dict[str, Any]
 ) -> None:
     (mine, my_engine), (other, other_engine) = pair

@@ -94,7 +94,7 @@ def test_typed_values_read_the_same_on_every_device_and_after_restarts(
 @example("{}")
 @example('"x"')
 @example({"a": [True, None, 1.5, "é"]})
-def test_any_json_reads_as_it_was_written(
+def test_any_json_value_reads_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, value: Any
 ) -> None:
     world = World(tmp_path_factory.mktemp("json"))
@@ -239,7 +239,7 @@ FROM_TEXT: dict[str, Callable[[str], object]] = {
 @example("timestamp", datetime(1890, 1, 1, tzinfo=timezone(timedelta(minutes=19, seconds=32))))
 @example("decimal(12, 2)", Decimal("-0"))
 @example("decimal(12, 2)", 2**53)
-def test_what_is_taken_is_what_the_gateway_takes_and_is_read_as_it_was(
+def test_a_value_that_the_client_accepts_fits_the_gateways_type_and_reads_back_equal(
     type_name: str, value: Any
 ) -> None:
     declared = type_name.replace(" ", "")
@@ -490,7 +490,7 @@ def test_bytes_of_a_local_table_read_as_bytes_into_a_row_object(client: Client) 
         max_size=5,
     )
 )
-def test_any_values_come_back_by_every_way(
+def test_any_typed_values_are_accepted_by_the_gateway_and_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, rows: Sequence[tuple[Any, ...]]
 ) -> None:
     names = ("due", "at", "price", "photo", "n", "done")

@@ -144,7 +144,7 @@ any_text = st.one_of(
 
 
 @given(texts=st.lists(any_text, max_size=8))
-def test_decimals_and_whatever_else_have_one_order(texts: list[str]) -> None:
+def test_the_collation_of_decimals_is_a_consistent_order_of_any_texts(texts: list[str]) -> None:
     for one in texts:
         for other in texts:
             assert compare(one, other) == -compare(other, one)

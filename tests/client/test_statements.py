@@ -304,7 +304,7 @@ STATEMENTS = st.lists(
 @pytest.mark.law("K25")
 @given(statements=STATEMENTS)
 @settings(max_examples=40)
-def test_any_statements_do_what_they_do_in_sqlite_alone(
+def test_statements_have_the_same_effect_as_in_plain_sqlite(
     statements: list[tuple[str, str, object, object]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     world = World(tmp_path_factory.mktemp("w"))

@@ -50,7 +50,7 @@ def _places(state: RowState, others: int = 0) -> Places:
 
 
 @given(st.lists(strategies.deltas(), max_size=8), st.sampled_from([0, 7, 300, 2_500]))
-def test_a_row_is_kept_exactly(deltas: list[Delta], others: int) -> None:
+def test_an_encoded_row_state_decodes_unchanged(deltas: list[Delta], others: int) -> None:
     states, state = _states(), fold(deltas)
     places = _places(state, others)
 
@@ -63,7 +63,9 @@ def test_a_row_is_kept_exactly(deltas: list[Delta], others: int) -> None:
 
 
 @given(strategies.deltas(), st.randoms(), st.sampled_from([0, 7, 2_500]))
-def test_a_new_row_is_kept_as_any_other(delta: Delta, random: object, others: int) -> None:
+def test_an_inserted_row_is_encoded_as_its_row_state(
+    delta: Delta, random: object, others: int
+) -> None:
     states, columns = _states(), () if delta.op is Op.DELETE else delta.columns
     state = fold([delta._replace(op=Op.INSERT, columns=columns)])
     names = [name for name, _ in columns]
@@ -103,7 +105,7 @@ def test_a_row_state_with_long_values_or_many_clients_decodes_unchanged(
 
 
 @given(st.lists(strategies.deltas(), min_size=1, max_size=4), st.data())
-def test_a_row_that_is_cut_short_is_not_read(deltas: list[Delta], data: st.DataObject) -> None:
+def test_a_truncated_row_state_is_refused(deltas: list[Delta], data: st.DataObject) -> None:
     states, state = _states(), fold(deltas)
     places = _places(state)
     stored = states.encode(places, state)
@@ -206,7 +208,7 @@ values = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), values), min_size=1, max_size=5))
-def test_new_rows_are_shown_as_any_others(rows: list[dict[str, Any]]) -> None:
+def test_cells_of_a_row_do_not_depend_on_whether_it_is_new(rows: list[dict[str, Any]]) -> None:
     """Whatever the values are, a row's cells do not depend on the way by which it came."""
     deltas = [
         make_delta(Op.INSERT, "t", f"r{number}", columns, client_id="other", hlc=1)

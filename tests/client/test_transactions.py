@@ -176,7 +176,7 @@ steps = st.lists(st.sampled_from(["begin", "commit", "undo", "inside", "plain"])
 @pytest.mark.law("K1")
 @settings(max_examples=60)
 @given(story=steps)
-def test_what_answered_ok_is_there_and_what_did_not_is_not(
+def test_exactly_the_edits_that_answered_ok_and_were_not_rolled_back_are_stored(
     tmp_path_factory: pytest.TempPathFactory, story: list[str]
 ) -> None:
     """Whatever tasks of one thread do between one another, in and out of a transaction."""

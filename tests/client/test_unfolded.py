@@ -120,7 +120,7 @@ lives = st.lists(
 @pytest.mark.law("K1")
 @pytest.mark.law("K6")
 @given(lives, st.sampled_from([3, UNFOLDED_EDITS_MAX]))
-def test_when_states_are_written_changes_nothing(
+def test_the_time_at_which_row_states_are_written_does_not_affect_results(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, Any]], limit: int
 ) -> None:
     at_once, later = (

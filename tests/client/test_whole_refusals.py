@@ -115,7 +115,7 @@ def test_a_client_without_access_keeps_its_edits_and_pushes_once(
 
 @pytest.mark.law("K7")
 @given(guilty=st.sets(st.integers(0, 29), max_size=4), data=st.data())
-def test_of_any_outbox_exactly_the_guilty_are_set_aside(
+def test_exactly_the_edits_and_transactions_that_cause_refusals_are_quarantined(
     tmp_path_factory: pytest.TempPathFactory, guilty: set[int], data: st.DataObject
 ) -> None:
     world = World(tmp_path_factory.mktemp("world"))

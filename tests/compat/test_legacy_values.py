@@ -76,7 +76,7 @@ def test_converted_value_may_exceed_the_delta_limit(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.law("F7")
 @given(st.sampled_from([*TYPES, None]), NESTED | st.text(st.characters(codec="utf-8")))
-def test_nothing_is_lost_by_it(type_name: str | None, value: object) -> None:
+def test_conversion_of_legacy_values_loses_nothing(type_name: str | None, value: object) -> None:
     """What SQLite makes of both is the same, and JSON text stays the same JSON."""
     taken = meant(type_name, value)
     if isinstance(taken, dict | list) and isinstance(value, str):

@@ -121,7 +121,7 @@ def test_minimal_row_image_gives_only_the_logged_columns() -> None:
 
 @pytest.mark.law("N2", "N12")
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=4))
-def test_read_again_from_any_position_all_is_the_same(events: list[list[int]]) -> None:
+def test_reading_again_from_any_position_gives_the_same_parts(events: list[list[int]]) -> None:
     log = [
         *transaction(6, *(insert(*(row(id_, "x", None) for id_ in ids)) for ids in events)),
         *transaction(7, insert(row(77, "z", None))),
@@ -178,7 +178,7 @@ def test_times_and_decimals_within_json_are_as_the_source_prints_them() -> None:
 
 @pytest.mark.law("N12")
 @given(st.lists(st.integers(1, 40), min_size=1, unique=True))
-def test_ids_of_transactions_are_gathered_whatever_their_order(numbers: list[int]) -> None:
+def test_gtids_are_merged_into_ranges_in_any_order(numbers: list[int]) -> None:
     position = "c80aa942-9562-11e1-9e33-3e11fa4771ca:1-3:5"
     for number in numbers:
         position = binlog.mysql_grown(position, f"{SERVER}:{number}")

@@ -75,7 +75,7 @@ class ComparingSource(MemorySource):
 
 @pytest.mark.law("N1", "N2", "N18")
 @given(st.lists(SHOWN, min_size=1, max_size=4), st.lists(st.integers(1, 12), max_size=4))
-def test_what_a_source_shows_exists_whatever_was_deleted_by_comparing(
+def test_rows_equal_what_the_source_shows_after_any_deletions_and_kills(
     polls: list[list[tuple[str, str]]], kills: list[int]
 ) -> None:
     source = ComparingSource()

@@ -91,7 +91,7 @@ DEEDS = st.lists(
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=8)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 25), max_size=4))
-def test_who_is_killed_wherever_the_rows_are_those_of_the_source(
+def test_rows_equal_those_of_the_source_wherever_polls_are_killed(
     kind: str, first: list[tuple[str, int]], second: list[tuple[str, int]], kills: list[int]
 ) -> None:
     with source(kind) as vendor, pytest.MonkeyPatch.context() as patch:
@@ -355,7 +355,9 @@ def asked(**endpoint: Any) -> dict[str, Any]:
         ({"filesystem": {**FILES, "files": [{"name": "a", "glob": "/etc/*"}]}}, "out of the"),
     ],
 )
-def test_settings_are_refused_with_their_faults(given_: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused_with_the_fault_and_without_secrets(
+    given_: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ValidationFailed) as raised:
         configured(DLT, given_)
 

@@ -169,7 +169,7 @@ _SERVERS = st.dictionaries(
 
 @pytest.mark.law("N17")
 @given(_SERVERS)
-def test_mysqls_position_is_read_from_the_beginning_of_a_file(ranges: Any) -> None:
+def test_mysql_gtid_position_is_parsed_from_the_header_of_a_log_file(ranges: Any) -> None:
     assert mysql_position(mysql_bytes(mysql_text(ranges))) == mysql_text(ranges)
 
 

@@ -15,7 +15,7 @@ _zones = st.integers(-1_439, 1_439).map(lambda minutes: timezone(timedelta(minut
 
 
 @given(_moments, _zones)
-def test_text_has_the_instant_whatever_its_zone(moment: datetime, zone: timezone) -> None:
+def test_utc_text_keeps_the_instant_in_any_zone(moment: datetime, zone: timezone) -> None:
     there = moment.replace(tzinfo=UTC).astimezone(zone)
     text = utc_text(there)
     assert text == moment.isoformat() + "Z"

@@ -73,7 +73,7 @@ def do(site: JiraServer, deed: str, number: int) -> None:
 @pytest.mark.law("N1", "N2", "N10")
 @settings(max_examples=8)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 40), max_size=4))
-def test_who_is_killed_wherever_the_rows_are_those_of_the_site(
+def test_rows_equal_those_of_the_site_wherever_polls_are_killed(
     first: list[tuple[str, int]], second: list[tuple[str, int]], kills: list[int]
 ) -> None:
     with JiraServer() as site:

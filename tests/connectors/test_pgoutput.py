@@ -74,12 +74,14 @@ CAPTURED = CapturedTable(PLAN, (0, 1), PLAN.converts, (0,))
 
 @pytest.mark.law("N12")
 @given(MESSAGES)
-def test_what_was_written_is_read(message: Message) -> None:
+def test_encoded_message_decodes_to_itself(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
 @given(MESSAGES, st.integers(0, 40))
-def test_what_ends_too_early_is_refused_or_another_message(message: Message, cut: int) -> None:
+def test_truncated_message_raises_value_error_or_decodes_to_another_message(
+    message: Message, cut: int
+) -> None:
     with suppress(ValueError):
         decode(encode(message)[:cut])
 
@@ -144,7 +146,7 @@ def applied(log: list[tuple[list[tuple[str, int, int]], int]]) -> dict[str, Any]
 
 @pytest.mark.law("N2", "N12")
 @given(LOGS)
-def test_the_order_of_commits_decides_whatever_the_clock_says(log: Any) -> None:
+def test_change_times_follow_the_commit_order_whatever_the_clock(log: Any) -> None:
     latest: dict[str, Change] = {}
     times: list[int] = []
     for part in parts_of(log_of(log), Position(0)):
@@ -159,7 +161,7 @@ def test_the_order_of_commits_decides_whatever_the_clock_says(log: Any) -> None:
 
 @pytest.mark.law("N2", "N12")
 @given(LOGS, st.integers(1, 5))
-def test_read_again_from_any_position_all_is_the_same(log: Any, rows_max: int) -> None:
+def test_reading_again_from_any_position_gives_the_same_parts(log: Any, rows_max: int) -> None:
     messages = log_of(log)
     whole = parts_of(messages, Position(0), rows_max)
     for number, part in enumerate(whole):

@@ -176,7 +176,7 @@ class KeepingSource(MemorySource):
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from(FAULTS)), max_size=6),
     st.sampled_from([3, 999]),
 )
-def test_who_is_killed_wherever_everything_is_there_once(
+def test_every_row_arrives_once_wherever_polls_are_killed(
     changes: list[tuple[str, int | None]],
     kills: list[tuple[int, tuple[LakeSyncError | None, LakeSyncError | None]]],
     pages: int,
@@ -209,7 +209,7 @@ def test_who_is_killed_wherever_everything_is_there_once(
 
 @pytest.mark.law("N1", "N2", "N3")
 @given(CHANGES, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_a_source_that_tells_changes_twice_and_out_of_order_is_believed_by_their_times(
+def test_duplicate_and_unordered_changes_are_resolved_by_their_times(
     changes: list[tuple[str, int | None]], chance: Random, pages: int
 ) -> None:
     world = World()
@@ -369,7 +369,7 @@ def test_table_that_cannot_be_read_does_not_stop_other_tables() -> None:
     ],
     ids=repr,
 )
-def test_a_connector_that_misbehaves_is_reported_as_a_fault_and_harms_no_other_table(
+def test_misbehaving_connector_is_reported_and_does_not_stop_other_tables(
     given: object,
 ) -> None:
     class Broken(MemorySource):

@@ -52,7 +52,7 @@ DEEDS = st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=1, max_si
 @pytest.mark.law("N1", "N2", "N11")
 @settings(max_examples=5)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 20), max_size=4), st.sampled_from([0, 999]))
-def test_who_is_killed_wherever_the_rows_are_those_of_the_organisation(
+def test_rows_equal_those_of_the_organisation_wherever_polls_are_killed(
     first: list[tuple[bool, int]], second: list[tuple[bool, int]], kills: list[int], bulk: int
 ) -> None:
     with SalesforceServer() as org:

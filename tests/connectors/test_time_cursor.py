@@ -147,7 +147,7 @@ def run(table: Table, steps: list[tuple[str, int]]) -> int:
     steps=[("change", 1), ("back", 700), ("poll", 0), ("poll", 0), ("change", 1)],
     is_zoneless=True, ahead_s=3_600,
 )  # fmt: skip
-def test_whatever_the_clock_steps_back_every_row_is_as_it_was_last(
+def test_every_row_has_its_last_value_although_the_clock_steps_back(
     *, steps: list[tuple[str, int]], is_zoneless: bool, ahead_s: int
 ) -> None:
     table = Table(is_zoneless=is_zoneless, hours=0, ahead_s=ahead_s)
@@ -163,7 +163,7 @@ def test_whatever_the_clock_steps_back_every_row_is_as_it_was_last(
     steps=STEPS, is_zoneless=st.booleans(), hours=st.integers(-12, 0),
     before_s=st.integers(-3_600, 7_200), pages=st.integers(0, 3),
 )  # fmt: skip
-def test_from_a_time_all_is_read_again_that_changed_since_and_nothing_is_passed_over(
+def test_going_back_to_a_time_reads_all_later_changes_again_and_skips_none(
     *, steps: list[tuple[str, int]], is_zoneless: bool, hours: int, before_s: int, pages: int
 ) -> None:
     table = Table(is_zoneless=is_zoneless, hours=hours, ahead_s=0)
@@ -198,9 +198,7 @@ def test_zoned_cursor_of_a_zoneless_column_continues_without_a_zone() -> None:
 
 @pytest.mark.law("N5")
 @given(steps=STEPS, hours=st.integers(-12, 0))
-def test_wherever_west_of_utc_times_without_a_zone_are_of_all_are_read_once(
-    steps: list[tuple[str, int]], hours: int
-) -> None:
+def test_zoneless_times_west_of_utc_are_read_once(steps: list[tuple[str, int]], hours: int) -> None:
     table = Table(is_zoneless=True, hours=hours, ahead_s=0)
     run(table, [step for step in steps if step[0] != "back"])
 
@@ -212,7 +210,7 @@ def test_wherever_west_of_utc_times_without_a_zone_are_of_all_are_read_once(
     redating=st.builds(Redating, st.integers(10**6, 10**12), st.integers(0, 10**12)),
     times=st.lists(st.integers(0, 2 * 10**12), min_size=2),
 )
-def test_what_is_dated_anew_keeps_its_order_and_is_later_than_what_was_given(
+def test_redated_changes_keep_their_order_and_are_later_than_given_ones(
     redating: Redating, times: list[int]
 ) -> None:
     dated = [redating.changed_us(time_us) for time_us in sorted(times)]

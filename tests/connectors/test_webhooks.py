@@ -123,7 +123,7 @@ def refusal(world: World, headers: dict[str, str], body: bytes, name: str = "sho
     st.binary(max_size=40), st.integers(0, 400), st.integers(0, 7),
     st.sampled_from(["body", "webhook-id", "webhook-timestamp", "webhook-signature", "secret"]),
 )  # fmt: skip
-def test_whatever_bit_is_changed_the_signature_is_not_right(
+def test_signature_with_any_bit_flipped_is_refused(
     body: bytes, place: int, bit: int, what: str
 ) -> None:
     right = {

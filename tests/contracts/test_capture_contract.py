@@ -118,7 +118,7 @@ def values(world: CaptureWorld) -> dict[str, Any]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data(), st.sampled_from([0, 3_600_000, -3_600_000]))
-def test_whatever_happens_the_gateway_has_the_sources_rows(
+def test_gateway_rows_equal_source_rows_after_any_changes_and_kills(
     monkeypatch: pytest.MonkeyPatch,
     captured: Captured,
     database: Database,

@@ -132,7 +132,7 @@ def table() -> str:
 @few
 @given(data=st.data())
 @pytest.mark.parametrize("make", KINDS, indirect=True)
-def test_rows_and_history_are_those_of_what_was_inserted(
+def test_rows_and_history_equal_the_inserted_deltas(
     make: Callable[[], DatabaseAdapter], opened: list[DatabaseAdapter], data: st.DataObject
 ) -> None:
     rows_and_history_are_those_inserted(make(), data)
@@ -145,7 +145,7 @@ def test_rows_and_history_are_those_of_what_was_inserted(
 @settings(few, max_examples=4)
 @given(data=st.data())
 @pytest.mark.parametrize("kind", [BigQueryAdapter, PartsAdapter])
-def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
+def test_rows_and_history_equal_the_inserted_deltas_in_bigquery(
     bigquery: BigQueryServer, kind: type[BigQueryAdapter], data: st.DataObject
 ) -> None:
     rows_and_history_are_those_inserted(bigquery_destination(bigquery, kind).adapter(), data)
@@ -154,7 +154,7 @@ def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
 @pytest.mark.law("P1", "P2", "P3")
 @settings(few, max_examples=4)
 @given(data=st.data())
-def test_rows_and_history_are_those_of_what_was_inserted_in_iceberg(
+def test_rows_and_history_equal_the_inserted_deltas_in_iceberg(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     lake = LakeDatabases(tmp_path_factory.mktemp("lake"))

@@ -99,9 +99,7 @@ class TestObjectStores(LakeContract):
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.lists(keys, unique=True, max_size=8), size=st.integers(1, 4))
-def test_pages_give_keys_of_any_characters_in_the_order_of_their_bytes(
-    lake: LakeAdapter, names: list[str], size: int
-) -> None:
+def test_pages_list_keys_in_byte_order(lake: LakeAdapter, names: list[str], size: int) -> None:
     check_pages(lake, names, size)
 
 

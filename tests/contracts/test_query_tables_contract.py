@@ -99,7 +99,7 @@ def delete(table: str, row: str, *, hlc: int = 3) -> Delta:
 @pytest.mark.law("P1", "P2")
 @few
 @given(data=st.data())
-def test_rows_are_those_of_core_merge_however_the_deltas_are_cut(
+def test_rows_equal_the_core_merge_for_any_batches(
     checking: SqlDestination, data: st.DataObject
 ) -> None:
     rows_are_merged(checking, data)
@@ -108,7 +108,7 @@ def test_rows_are_those_of_core_merge_however_the_deltas_are_cut(
 @pytest.mark.law("P1", "P2")
 @settings(few, max_examples=4)
 @given(data=st.data())
-def test_rows_are_those_of_core_merge_in_bigquery(
+def test_rows_equal_the_core_merge_in_bigquery(
     bigquery: BigQueryServer, data: st.DataObject
 ) -> None:
     rows_are_merged(bigquery_destination(bigquery), data)

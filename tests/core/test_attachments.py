@@ -35,7 +35,7 @@ files = st.builds(
 
 @pytest.mark.law("G1")
 @given(files)
-def test_a_reference_comes_back_and_has_one_spelling(file: Attachment) -> None:
+def test_reference_round_trips_and_has_one_spelling(file: Attachment) -> None:
     text = str(file)
 
     assert reference_of(text) == checked_reference(text) == file
@@ -45,7 +45,7 @@ def test_a_reference_comes_back_and_has_one_spelling(file: Attachment) -> None:
 
 @pytest.mark.law("G1")
 @given(st.one_of(st.text(), st.integers(), st.none(), files.map(lambda file: f"{file} ")))
-def test_nothing_else_is_a_reference(value: Any) -> None:
+def test_other_values_are_not_references(value: Any) -> None:
     assert reference_of(value) is None
     with pytest.raises(ValidationFailed):
         checked_reference(value)
@@ -76,7 +76,7 @@ def test_other_spellings_of_a_reference_are_not_references(text: str) -> None:
 
 
 @given(st.lists(files, max_size=4), st.text())
-def test_references_are_found_wherever_they_are_in_json(known: list[Attachment], text: str) -> None:
+def test_references_are_found_anywhere_in_a_json_value(known: list[Attachment], text: str) -> None:
     texts = [str(file) for file in known]
     value = {"a": [text, *texts[:2], {"b": texts[2:]}], "c": 7, "d": None}
 
@@ -86,7 +86,9 @@ def test_references_are_found_wherever_they_are_in_json(known: list[Attachment],
 
 @pytest.mark.law("G1")
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=5))
-def test_a_digest_is_that_of_the_parts_however_it_is_read(content: bytes, cuts: list[int]) -> None:
+def test_digest_of_parts_does_not_depend_on_how_content_is_read(
+    content: bytes, cuts: list[int]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attachments, "PART_BYTES", 8)
         digester, places = Digester(), [0, *sorted(min(cut, len(content)) for cut in cuts)]

@@ -79,7 +79,7 @@ def test_mapped_deltas_merge_to_the_mapped_row(
 
 @pytest.mark.law("Y1")
 @given(column_maps(), row_deltas.map(_without_ties), st.data())
-def test_the_order_in_which_mapped_deltas_come_does_not_matter(
+def test_order_of_mapped_deltas_does_not_matter(
     column_map: ColumnMap, deltas: list[Delta], data: st.DataObject
 ) -> None:
     mapped = [map_delta(column_map, delta) for delta in deltas]
@@ -93,7 +93,7 @@ def test_the_order_in_which_mapped_deltas_come_does_not_matter(
 
 @pytest.mark.law("Y1")
 @given(column_maps(), row_deltas)
-def test_a_delta_that_changes_nothing_changes_nothing_mapped(
+def test_repeated_delta_changes_nothing_after_mapping(
     column_map: ColumnMap, deltas: list[Delta]
 ) -> None:
     for delta in deltas:

@@ -162,13 +162,13 @@ def test_null_and_structures_match_no_operator(op: str, value: object) -> None:
 @pytest.mark.law("V2")
 @pytest.mark.parametrize("op", OPERATORS)
 @given(json_values)
-def test_no_operand_lets_nothing_pass(op: str, value: object) -> None:
+def test_condition_without_operands_matches_nothing(op: str, value: object) -> None:
     assert not passes(value, op)
 
 
 @pytest.mark.law("V2")
 @given(json_values, st.text(max_size=4) | st.integers(-99, 99) | st.booleans())
-def test_a_scalar_is_equal_or_different_and_in_order_one_way_at_most(
+def test_scalars_are_equal_or_different_and_ordered_in_at_most_one_way(
     value: object, operand: str | float
 ) -> None:
     scalar = isinstance(value, str | int | float)
@@ -181,7 +181,9 @@ def test_a_scalar_is_equal_or_different_and_in_order_one_way_at_most(
 
 @pytest.mark.law("V2")
 @given(st.text(max_size=6), st.text(max_size=6))
-def test_other_text_stands_by_code_point(one: str, two: str) -> None:
+def test_texts_that_are_no_numbers_or_instants_are_ordered_by_code_point(
+    one: str, two: str
+) -> None:
     if all(number(text) is None and instant(text) is None for text in (one, two)):
         assert passes(one, "lt", two) == (one < two)
         assert passes(one, "gte", two) == (one >= two)
@@ -230,7 +232,9 @@ def _is_value(value: object) -> bool:
 
 @pytest.mark.law("V2")
 @given(hostile.filter(_is_value), hostile.filter(is_operand))
-def test_no_value_makes_a_decision_fail(value: object, operand: str | float) -> None:
+def test_operators_decide_any_pair_of_values_consistently(
+    value: object, operand: str | float
+) -> None:
     """And each pair is equal or different, and in order one way at most."""
     passed = {op: passes(value, op, operand) for op in OPERATORS}
 
@@ -252,7 +256,7 @@ def test_no_value_makes_a_decision_fail(value: object, operand: str | float) -> 
 
 @pytest.mark.law("V2")
 @given(*[(texts | st.integers(-99, 99) | st.floats(allow_nan=False)).filter(is_operand)] * 3)
-def test_the_order_is_one_whatever_stands_in_it(
+def test_lte_is_reflexive_and_transitive_for_any_values(
     one: str | float, two: str | float, three: str | float
 ) -> None:
     def at_most(left: str | float, right: str | float) -> bool:
@@ -267,7 +271,7 @@ def test_the_order_is_one_whatever_stands_in_it(
 
 @pytest.mark.law("V2")
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False))
-def test_numbers_stand_as_exact_arithmetic_has_it(one: Decimal, two: Decimal) -> None:
+def test_numbers_are_ordered_as_by_exact_arithmetic(one: Decimal, two: Decimal) -> None:
     left, right = str(one).replace("E", "e"), str(two).replace("E", "e")
     if number(left) is not None and number(right) is not None:
         assert passes(left, "lt", right) == (one < two)
@@ -276,7 +280,7 @@ def test_numbers_stand_as_exact_arithmetic_has_it(one: Decimal, two: Decimal) ->
 
 @pytest.mark.law("V2")
 @given(spelled_instants, spelled_instants)
-def test_instants_stand_as_python_has_it(one: str, two: str) -> None:
+def test_instants_are_ordered_as_by_python_datetimes(one: str, two: str) -> None:
     first, second = instant(one), instant(two)
     if first is not None and second is not None and "9" not in one[10:] + two[10:]:
         assert (first < second) == (_datetime(one) < _datetime(two))
@@ -288,7 +292,7 @@ def _datetime(text: str) -> datetime:
 
 
 @given(spelled_instants)
-def test_whatever_a_timestamp_or_a_date_holds_is_an_instant(text: str) -> None:
+def test_every_timestamp_or_date_is_an_instant(text: str) -> None:
     if fits("timestamp", canonical(text)) or fits("date", canonical(text)):
         assert instant(text) is not None
 

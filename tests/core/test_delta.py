@@ -181,6 +181,6 @@ def test_invalid_name_is_refused_again_although_names_are_cached() -> None:
 
 
 @given(any_text)
-def test_no_text_at_all_breaks_the_check_of_ids(text: str) -> None:
+def test_any_text_as_an_id_is_kept_or_refused(text: str) -> None:
     with contextlib.suppress(ValidationFailed):
         assert change(row_id=text, client_id=text).row_id == text

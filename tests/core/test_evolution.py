@@ -27,7 +27,7 @@ MORE = Column("note", "string")
 
 @pytest.mark.law("S3")
 @given(table_schemas())
-def test_the_first_schema_is_version_1_and_registering_it_again_changes_nothing(
+def test_first_schema_has_version_1_and_registering_it_again_changes_nothing(
     schema: TableSchema,
 ) -> None:
     before = evolve(None, schema)

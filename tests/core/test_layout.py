@@ -51,12 +51,12 @@ def changed(draw: st.DrawFn) -> Lanes:
 
 
 @given(layouts, tables)
-def test_a_table_is_in_one_shard_and_readers_read_it(layout: Layout, table: str) -> None:
+def test_every_table_is_in_one_of_the_layouts_shards(layout: Layout, table: str) -> None:
     assert layout.shard_of(table) in layout.shards()
 
 
 @given(layouts, st.lists(st.tuples(tables, shards), max_size=6))
-def test_what_was_in_use_stays_readable_when_tables_move(
+def test_former_shard_of_a_moved_table_stays_in_the_layout(
     layout: Layout, moves: list[tuple[str, str]]
 ) -> None:
     for table, shard in moves:
@@ -112,7 +112,7 @@ def test_a_gateway_has_a_bounded_number_of_shards() -> None:
 
 
 @given(st.integers(0, LANES_MAX - 1), shards)
-def test_the_first_lane_of_a_shard_bears_its_name_and_others_a_number(
+def test_first_lane_is_named_after_its_shard_and_others_are_numbered(
     number: int, shard: str
 ) -> None:
     lane = lane_name(shard, number)
@@ -131,14 +131,14 @@ def test_lanes_of_different_shards_have_distinct_names() -> None:
 
 @pytest.mark.law("B7")
 @given(changed())
-def test_the_main_lane_is_open_and_the_first_whatever_happened(lanes: Lanes) -> None:
+def test_main_lane_is_always_open_and_first(lanes: Lanes) -> None:
     assert lanes.open()[0] == lanes.used()[0] == MAIN_LANE
     assert lanes.is_open(MAIN_LANE)
 
 
 @pytest.mark.law("B7")
 @given(changed())
-def test_every_open_lane_was_used_and_only_listed_ones_are_open(lanes: Lanes) -> None:
+def test_every_open_lane_was_used_and_only_listed_lanes_are_open(lanes: Lanes) -> None:
     assert set(lanes.open()) <= set(lanes.used())
     assert len(set(lanes.used())) == len(lanes.used())
     assert {lane for lane in lanes.used() if lanes.is_open(lane)} == set(lanes.open())
@@ -150,7 +150,7 @@ def test_every_open_lane_was_used_and_only_listed_ones_are_open(lanes: Lanes) ->
 
 @pytest.mark.law("B7")
 @given(changed(), shards, st.integers(0, LANES_MAX + 9))
-def test_opening_only_opens(lanes: Lanes, shard: str, count: int) -> None:
+def test_opening_lanes_closes_none(lanes: Lanes, shard: str, count: int) -> None:
     opened = lanes.opening(shard, count)
 
     assert set(lanes.open()) <= set(opened.open())
@@ -161,7 +161,7 @@ def test_opening_only_opens(lanes: Lanes, shard: str, count: int) -> None:
 
 @pytest.mark.law("B7")
 @given(changed(), st.dictionaries(shards, st.integers(0, LANES_MAX)), st.integers(0, 1 << 63))
-def test_closing_only_closes_and_forgets_no_lane(
+def test_closing_lanes_opens_none_and_keeps_used_lanes(
     lanes: Lanes, stay: dict[str, int], quiet: int
 ) -> None:
     closed = lanes.closing(stay, quiet)
@@ -176,7 +176,7 @@ def test_closing_only_closes_and_forgets_no_lane(
 
 @pytest.mark.law("B7")
 @given(changed())
-def test_lanes_come_back_from_what_is_stored(lanes: Lanes) -> None:
+def test_lanes_round_trip_through_their_stored_text(lanes: Lanes) -> None:
     assert lanes_from_text(lanes.to_text()) == lanes
     assert bool(lanes.to_text()) == bool(lanes.changes)
 

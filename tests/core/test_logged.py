@@ -18,7 +18,7 @@ rules = st.lists(buckets, max_size=3).map(lambda each: SyncRules(1, tuple(each))
 
 @pytest.mark.law("V7")
 @given(st.lists(rules, max_size=8))
-def test_what_any_filter_needs_is_kept_from_then_on_or_the_generation_tells(
+def test_columns_that_any_filter_needs_are_logged_or_the_generation_increases(
     history: list[SyncRules],
 ) -> None:
     logged = LoggedColumns()

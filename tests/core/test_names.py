@@ -48,7 +48,9 @@ tables = st.lists(names, max_size=8, unique_by=folded)
 @pytest.mark.law("S5")
 @given(names, names)
 @example("Todos", staged_column("Todos"))
-def test_two_names_never_meet_in_an_object(one: str, other: str) -> None:
+def test_staged_columns_have_equal_names_only_if_their_names_fold_together(
+    one: str, other: str
+) -> None:
     assert (staged_column(one) == staged_column(other)) == (folded(one) == folded(other))
     assert SAFE.fullmatch(staged_column(one))
 
@@ -58,7 +60,7 @@ def test_two_names_never_meet_in_an_object(one: str, other: str) -> None:
 @example(["dueDate"], ["due_date"], None)
 @example(["due_date"], ["dueDate"], None)
 @example(["dueDate", "due_date"], [], None)
-def test_columns_never_meet_and_what_comes_later_renames_none(
+def test_lake_columns_have_distinct_names_that_later_columns_do_not_change(
     first: list[str], later: list[str], random: Random | None
 ) -> None:
     taken = {folded(name): column for name, column in lake_columns(first, {}).items()}
@@ -77,7 +79,7 @@ def test_columns_never_meet_and_what_comes_later_renames_none(
 
 @pytest.mark.law("S5")
 @given(names)
-def test_every_table_has_two_safe_names_and_none_is_what_is_made_of_another(
+def test_every_table_has_two_safe_lake_names_without_reserved_suffixes(
     name: str,
 ) -> None:
     assert len(lake_tables(name)) == 2
@@ -88,7 +90,7 @@ def test_every_table_has_two_safe_names_and_none_is_what_is_made_of_another(
 
 @pytest.mark.law("S5")
 @given(names, names)
-def test_of_two_tables_one_has_a_name_that_the_other_has_not(one: str, other: str) -> None:
+def test_second_lake_name_of_a_table_is_no_name_of_another_table(one: str, other: str) -> None:
     if folded(one) != folded(other):
         assert lake_tables(one)[1] not in lake_tables(other)
 
@@ -119,7 +121,7 @@ def test_digest_is_added_only_to_lake_column_names_that_collide() -> None:
 
 @pytest.mark.law("S5")
 @given(texts.filter(bool), texts.filter(bool))
-def test_gateways_have_databases_of_their_own(one: str, other: str) -> None:
+def test_each_gateway_has_its_own_lake_database(one: str, other: str) -> None:
     assert (lake_database("lake", one) == lake_database("lake", other)) == (one == other)
     assert SAFE.fullmatch(lake_database("lake", one))
 
@@ -128,7 +130,7 @@ def test_gateways_have_databases_of_their_own(one: str, other: str) -> None:
 @given(texts.filter(bool), texts.filter(bool))
 @example("flow_g_acme_in_84f42e86f9", "acme/in")
 @example("flow", "g/acme")
-def test_databases_of_flows_are_none_of_gateways(gateway: str, flow: str) -> None:
+def test_databases_of_flows_differ_from_databases_of_gateways(gateway: str, flow: str) -> None:
     assert not is_flow_database("lake", lake_database("lake", gateway.replace("/", "-")))
     assert is_flow_database("lake", flow_database("lake", f"{gateway}/{flow}"))
     assert not is_flow_database("sea", flow_database("lake", f"{gateway}/{flow}"))

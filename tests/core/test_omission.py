@@ -138,7 +138,7 @@ def changes(draw: st.DrawFn) -> Delta:
 
 @pytest.mark.law("V12")
 @given(st.lists(changes(), max_size=8), st.frozensets(st.sampled_from(["a", "b", "c"])))
-def test_what_is_left_of_deltas_merges_to_what_is_left_of_their_row(
+def test_deltas_without_omitted_columns_merge_to_the_row_without_them(
     deltas: list[Delta], omitted: frozenset[str]
 ) -> None:
     left = [part for delta in deltas if (part := delta_without(delta, omitted)) is not None]
@@ -151,7 +151,7 @@ def test_what_is_left_of_deltas_merges_to_what_is_left_of_their_row(
 
 @pytest.mark.law("V12")
 @given(st.lists(st.frozensets(names, min_size=1), max_size=3), st.lists(st.booleans(), max_size=3))
-def test_a_column_is_left_out_if_any_omission_says_so(
+def test_column_is_omitted_if_any_omission_covers_it(
     named: list[frozenset[str]], excepted: list[bool]
 ) -> None:
     pairs = list(zip(named, excepted, strict=False))

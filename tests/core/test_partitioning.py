@@ -41,7 +41,9 @@ ALLOWED = {
     st.sampled_from(["", "year", "month", "day", "hour"])
     | st.tuples(st.sampled_from(["bucket", "truncate"]), st.integers(1, PARTITION_WIDTH_MAX)),
 )
-def test_a_field_comes_back_from_what_is_written(column: str, by: str | tuple[str, int]) -> None:
+def test_partition_field_round_trips_through_its_text(
+    column: str, by: str | tuple[str, int]
+) -> None:
     field = PartitionField(column, by) if isinstance(by, str) else PartitionField(column, *by)
 
     assert partition_field(str(field)) == field

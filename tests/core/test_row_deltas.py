@@ -53,7 +53,7 @@ def test_no_delta_of_a_row_exceeds_the_delta_limits(deltas: list[Delta]) -> None
 
 
 @given(deltas=row_deltas, bytes_max=st.integers(1, 40), columns_max=st.integers(1, 3))
-def test_however_little_a_delta_may_carry_they_merge_to_the_row(
+def test_deltas_of_a_row_merge_to_it_whatever_the_limits_of_a_delta(
     deltas: list[Delta], bytes_max: int, columns_max: int
 ) -> None:
     state = fold(deltas)

@@ -183,7 +183,7 @@ def test_unknown_column_of_a_schema_is_refused_beside_tables_without_one() -> No
 
 @pytest.mark.law("V3")
 @given(json_values)
-def test_whatever_else_comes_is_refused(body: object) -> None:
+def test_malformed_rules_are_refused_with_faults(body: object) -> None:
     with pytest.raises(RulesRefused) as caught:
         rules_from_json(body, SCHEMAS)
 
@@ -199,7 +199,7 @@ shapes = st.fixed_dictionaries(
 
 @pytest.mark.law("V3")
 @given(st.lists(shapes, max_size=3), st.lists(st.sampled_from(["todos", "lists", "no", 5])))
-def test_whatever_is_read_comes_back_the_same(filters: list[Any], tables: list[Any]) -> None:
+def test_accepted_rules_round_trip_through_json(filters: list[Any], tables: list[Any]) -> None:
     body = {"version": 1, "buckets": [bucket(filters=filters, tables=tables, write=filters)]}
     try:
         rules = rules_from_json(body, SCHEMAS)

@@ -106,7 +106,7 @@ def test_invalid_schema_is_refused_with_the_name_of_the_field(
 
 @pytest.mark.law("S4")
 @given(table_schemas())
-def test_a_schema_comes_back_from_its_json(schema: TableSchema) -> None:
+def test_schema_round_trips_through_json(schema: TableSchema) -> None:
     assert schema_from_json(schema_to_json(schema)) == schema
 
 
@@ -183,7 +183,7 @@ def test_schema_json_that_is_no_object_is_refused(body: object) -> None:
 @given(
     tables=st.lists(table_schemas(), max_size=3), version=st.integers(0, 99), strict=st.booleans()
 )
-def test_schemas_come_back_from_their_json(
+def test_list_of_schemas_round_trips_through_json(
     tables: list[TableSchema], version: int, *, strict: bool
 ) -> None:
     schemas = Schemas(version, tuple(tables), strict)
@@ -201,7 +201,7 @@ def test_malformed_list_of_schemas_is_refused(body: object) -> None:
 
 
 @given(table_schemas())
-def test_a_client_is_sent_nothing_of_the_lake_or_of_other_systems(
+def test_schema_shown_to_clients_has_no_fields_of_the_lake_or_of_sources(
     schema: TableSchema,
 ) -> None:
     shown = shown_to_clients(schema)

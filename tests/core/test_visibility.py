@@ -237,7 +237,7 @@ rows = st.dictionaries(st.sampled_from(["owner", "size", "more"]), values).map(l
 
 @pytest.mark.law("V1", "V6")
 @given(buckets, rows)
-def test_rules_of_one_scope_show_the_same_rows(
+def test_rules_with_the_same_scope_show_the_same_rows(
     some: list[Bucket], values: dict[str, bytes]
 ) -> None:
     """A bucket turned into one of its values, or said twice, decides as before."""

@@ -233,7 +233,7 @@ def test_row_outside_the_filter_is_removed_and_returns_complete() -> None:
         max_size=25,
     )
 )
-def test_a_destination_sees_what_the_filter_lets_pass_whenever_it_is_delivered(
+def test_destination_holds_the_filtered_rows_after_any_deliveries(
     steps: list[tuple[str, str, int, str]],
 ) -> None:
     world = World()
@@ -588,7 +588,7 @@ def final_edits(draw: st.DrawFn) -> list[Delta]:
     shape="all",
 )
 @settings(deadline=None)
-def test_where_deletes_win_destinations_show_the_gateway_s_rows(
+def test_delete_wins_destination_rows_equal_the_gateway_rows(
     made: list[Delta], cuts: list[int], declared: int, shape: str
 ) -> None:
     """Delivered delta by delta, filled, filtered, and with columns left out."""

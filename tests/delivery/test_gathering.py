@@ -208,7 +208,7 @@ def test_filling_takes_at_most_four_writes() -> None:
 
 @given(data=st.data())
 @settings(max_examples=50)
-def test_a_run_continues_the_mark_and_leaves_no_gap(data: st.DataObject) -> None:
+def test_chained_batches_continue_the_mark_without_a_gap(data: st.DataObject) -> None:
     ends = sorted(data.draw(st.sets(st.integers(1, 40), min_size=1, max_size=10)))
     sizes = [data.draw(st.integers(1, 9)) for _ in ends]
     batches = [

@@ -148,7 +148,9 @@ def test_paused_and_removed_destinations_are_left_out_of_the_job() -> None:
 
 @pytest.mark.law("D17")
 @given(deltas=st.lists(st.integers(0, 10), max_size=5), deltas_min=st.integers(0, 20))
-def test_one_bound_decides(deltas: list[int], deltas_min: int) -> None:
+def test_table_is_large_from_the_minimum_number_of_deltas(
+    deltas: list[int], deltas_min: int
+) -> None:
     batches = [
         Batch("", "g", "t", n, n + 1, "", count, append=False, schema=None, columns=())
         for n, count in enumerate(deltas)

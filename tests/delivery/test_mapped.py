@@ -106,7 +106,7 @@ def test_mapped_delivery_killed_anywhere_is_completed_by_the_next_one(
         max_size=12,
     )
 )
-def test_whenever_it_is_delivered_the_rows_are_the_mapped_ones(
+def test_destination_holds_the_mapped_rows_after_any_deliveries(
     steps: list[tuple[str, str, int, str]],
 ) -> None:
     makes = {"insert": insert, "update": update}

@@ -263,7 +263,7 @@ def changes(draw: st.DrawFn, tables: Sequence[str]) -> list[Delta]:
 @pytest.mark.law("D13")
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
+def test_reader_gets_the_merged_rows_that_the_rules_show(
     database: Callable[[], Any], data: st.DataObject
 ) -> None:
     with closing(database()) as opened:
@@ -274,7 +274,7 @@ def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
 @pytest.mark.emulator
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_who_reads_bigquery_to_the_end_has_the_merged_rows_that_rules_show(
+def test_reader_of_bigquery_gets_the_merged_rows_that_the_rules_show(
     bigquery: BigQueryServer, data: st.DataObject
 ) -> None:
     with closing(bigquery_destination(bigquery)) as opened:

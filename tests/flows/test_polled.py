@@ -127,7 +127,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from([[], MINE]))
-def test_who_dies_wherever_the_rows_are_there_once(
+def test_rows_arrive_once_wherever_polls_are_killed(
     to: dict[str, Any], steps: list[tuple[str, str, int, str, int]], buckets: Any
 ) -> None:
     world = World()

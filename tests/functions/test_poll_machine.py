@@ -411,7 +411,7 @@ class SharedTime(GivenTime):
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 4_500), min_size=60, max_size=200), st.integers(2, 3))
-def test_polls_at_once_that_are_killed_and_whose_answers_are_lost_bring_everything_once(
+def test_concurrent_polls_with_kills_and_lost_answers_lose_and_repeat_no_row(
     kind: str, choices: list[int], many: int
 ) -> None:
     sources.SOURCE.__init__()  # type: ignore[misc]

@@ -104,7 +104,7 @@ STEPS = st.one_of(
 
 @pytest.mark.law("U1", "U2")
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_happens_in_whichever_process(
+def test_revocations_and_restores_are_in_force_within_a_minute_in_every_process(
     steps: list[tuple[object, ...]],
 ) -> None:
     """The client's first user is admitted; a revocation or restore of a minute ago is in force."""
@@ -328,7 +328,7 @@ def test_refused_edits_are_recorded_within_a_minute() -> None:
         st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 20 * MINUTE_MS)), max_size=40
     )
 )
-def test_nobody_is_noted_further_on_than_it_read_and_seldom(
+def test_recorded_cursor_never_exceeds_the_read_one_and_is_written_seldom(
     steps: list[tuple[int, int, int]],
 ) -> None:
     world, cursor, began = World(0, 0, 0), 100, WALL_MS

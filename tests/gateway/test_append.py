@@ -238,7 +238,7 @@ marks = st.builds(
 
 
 @given(marks)
-def test_a_mark_comes_back_from_its_stored_form(mark: AppendMark) -> None:
+def test_append_mark_round_trips_through_its_stored_form(mark: AppendMark) -> None:
     assert unpack_mark(pack_mark(mark)) == mark
 
 

@@ -294,7 +294,7 @@ RULES = {
     st.lists(st.tuples(st.sampled_from("abc"), owners, st.booleans()), max_size=6),
     st.sampled_from(["ann", "bob", "eve"]),
 )
-def test_a_file_is_given_to_who_is_sent_its_row_and_to_nobody_else(
+def test_attachment_is_readable_exactly_by_clients_that_are_sent_its_row(
     edits: list[tuple[str, str | None, bool]], user: str
 ) -> None:
     gateways = Gateways()

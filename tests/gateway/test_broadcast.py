@@ -624,7 +624,7 @@ class Reader:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 @pytest.mark.law("T1", "T2", "T3", "T4")
-def test_broadcasts_in_any_order_bring_what_pulls_would(data: st.DataObject) -> None:
+def test_broadcasts_in_any_order_deliver_the_same_deltas_as_pulls(data: st.DataObject) -> None:
     """Lost, late, doubled and reordered: the same deltas in the same order as by pulls alone."""
     world = World()
     if data.draw(st.booleans(), "with rules"):

@@ -252,7 +252,7 @@ LANE_IN_USE_BELOW = [
 @pytest.mark.law("B7", "B8", "B17")
 @example(writers_ms=[APART_MS, 0, 0], readers_ms=[0, 0], steps=LANE_IN_USE_BELOW)
 @given(writers_ms=CLOCKS, readers_ms=CLOCKS, steps=st.lists(STEPS, max_size=60))
-def test_what_was_seen_a_moment_ago_is_in_the_page_whatever_clocks_say(
+def test_pages_hold_every_commit_once_and_all_recently_seen_ones_whatever_clocks_say(
     writers_ms: list[int], readers_ms: list[int], steps: list[tuple[str, int]]
 ) -> None:
     world = World(writers_ms, readers_ms)

@@ -181,7 +181,7 @@ def owned(delta: Delta) -> Delta:
 @pytest.mark.law("V11")
 @given(made=row_deltas, cut=st.integers(0, 8))
 @settings(deadline=None)
-def test_whatever_is_pushed_a_reader_holds_the_row_if_there_is_one(
+def test_reader_of_any_pushes_holds_the_row_exactly_if_it_is_alive(
     made: list[Delta], cut: int
 ) -> None:
     """Under rules that show every row that there is, decided row by row."""

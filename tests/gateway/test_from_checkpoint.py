@@ -339,7 +339,7 @@ def test_checkpoint_older_than_the_rules_is_not_served_to_clients_with_filtered_
     build_at=st.integers(0, 10),
     deltas_max=st.sampled_from([1, 100]),
 )
-def test_whatever_moves_meanwhile_each_client_ends_with_what_it_may_see(
+def test_snapshot_from_a_checkpoint_ends_with_exactly_the_visible_rows(
     moves: list[tuple[str, str, bool]], build_at: int, deltas_max: int
 ) -> None:
     gateway = Kept(chunk_bytes=300)

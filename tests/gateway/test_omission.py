@@ -363,7 +363,7 @@ class Story:
     st.lists(steps, min_size=3, max_size=25),
     st.integers(1, 3),
 )
-def test_whatever_happens_no_client_is_sent_what_is_left_out_and_each_holds_the_rest(
+def test_no_client_is_sent_omitted_columns_and_each_holds_the_rest(
     rules: list[dict[str, Any]], omit: list[dict[str, Any]], happened: list[Any], limit: int
 ) -> None:
     story = Story(rules, omit, limit)

@@ -62,7 +62,7 @@ class World:
     st.lists(st.integers(-8_000, 8_000), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), min_size=200, max_size=400),
 )
-def test_what_is_let_in_is_bounded_whatever_the_clocks(
+def test_admitted_pushes_are_bounded_per_window_whatever_the_clocks_say(
     ahead_ms: list[int], steps: list[tuple[int, int]]
 ) -> None:
     world = World(*ahead_ms)

@@ -214,7 +214,7 @@ STEPS = st.one_of(
 
 @pytest.mark.law("B7", "B8", "B15")
 @given(steps=st.lists(STEPS, max_size=40))
-def test_no_page_ends_further_back_than_it_may_whatever_happens(
+def test_no_page_ends_further_back_than_permitted_whatever_the_order_of_steps(
     steps: list[tuple[str, int]],
 ) -> None:
     world = World()

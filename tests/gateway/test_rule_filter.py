@@ -739,7 +739,7 @@ steps = st.sampled_from([pushes, pushes, syncs, syncs, pushes, syncs, changes]).
 @pytest.mark.law("V4", "V6", "V7")
 @settings(max_examples=400)
 @given(st.integers(0, len(RULES) - 1), st.lists(steps, min_size=3, max_size=30), st.integers(1, 3))
-def test_whatever_happens_each_client_holds_what_it_may_see_and_was_sent_nothing_else(
+def test_each_client_holds_exactly_its_visible_rows_and_is_sent_nothing_else(
     first: int, happened: list[Any], limit: int
 ) -> None:
     world = World()
@@ -786,7 +786,7 @@ def test_whatever_happens_each_client_holds_what_it_may_see_and_was_sent_nothing
     ),
     st.randoms(use_true_random=False),
 )
-def test_without_write_filters_a_push_leaves_what_its_client_does_not_see(
+def test_without_write_filters_no_push_changes_rows_hidden_from_its_client(
     pushes: list[tuple[str, list[Any]]], chance: Random
 ) -> None:
     """Whatever stamps it carries; and so it brings nothing into its client's sight."""
@@ -841,7 +841,7 @@ def sync(
     st.sampled_from(["ann", "bob"]),
     st.booleans(),
 )
-def test_from_wherever_one_reads_without_a_scope_no_row_is_named_that_one_never_saw(
+def test_pull_without_a_scope_never_names_a_row_that_was_never_visible(
     first: int,
     happened: list[Any],
     sub: str,

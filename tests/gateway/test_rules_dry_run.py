@@ -314,7 +314,7 @@ _BUCKETS = st.lists(
         max_size=12,
     ),
 )
-def test_what_it_says_is_what_a_client_gets_once_they_are_saved(
+def test_trial_predicts_exactly_the_rows_a_client_sees_once_rules_are_saved(
     before: list[dict[str, Any]],
     after: list[dict[str, Any]],
     claims: dict[str, Any],

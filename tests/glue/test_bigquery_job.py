@@ -414,7 +414,7 @@ def batches(draw: st.DrawFn) -> list[list[tuple[str, str, int, str, dict[str, An
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(made=batches(), runs=st.lists(st.booleans(), min_size=3, max_size=3))
-def test_the_job_and_the_function_agree_with_the_gateways_rows(
+def test_deliveries_by_job_and_function_give_the_rows_of_the_gateway(
     made: Any, runs: list[bool], spark: SparkSession, dataset: BigQueryDestination, tmp_path: Path
 ) -> None:
     gateway = Gateway(spark, dataset, tmp_path)

@@ -141,7 +141,7 @@ FINAL = {
     max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
 )
 @given(first=st.lists(_change(), min_size=40), second=st.lists(_change(), min_size=20))
-def test_rows_out_of_the_lake_are_byte_for_byte_those_of_the_row_states(
+def test_checkpoint_from_the_lake_equals_the_row_states_byte_for_byte(
     gateway: Gateway, first: list[Delta], second: list[Delta], *, final: bool
 ) -> None:
     gateway = Gateway(gateway.spark, gateway.store.folder)

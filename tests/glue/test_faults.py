@@ -164,7 +164,7 @@ def slow_down() -> OSError:
 
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("is_cut", [False, True], ids=["not given", "cut off"])
-def test_a_batch_that_spark_is_not_given_is_not_set_aside(
+def test_batch_that_spark_executors_cannot_read_is_not_set_aside(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_cut: bool
 ) -> None:
     """Its executors read S3 by themselves: what they meet there is no fault of the object."""

@@ -116,7 +116,7 @@ def agree(lake: Lake, deltas: list[Delta], *, delete_wins: bool = False) -> None
     schema=st.sampled_from([None, FINAL]),
 )
 @SLOW
-def test_any_batches_in_any_order_give_the_rows_of_the_core(
+def test_batches_in_any_order_give_the_rows_of_the_core_merge(
     lake: Lake,
     per_row: float,
     broadcast_max: float,

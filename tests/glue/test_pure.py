@@ -105,7 +105,7 @@ def test_claim_with_an_invalid_field_is_refused(field: str, value: object) -> No
 
 
 @given(st.binary(max_size=20))
-def test_noise_is_no_claim(noise: bytes) -> None:
+def test_noise_is_not_parsed_as_a_claim(noise: bytes) -> None:
     with pytest.raises(LakeSyncError):
         parse_claim("claims/k.json", noise)
 
@@ -151,7 +151,7 @@ def test_fold_is_bounded_but_takes_at_least_one_batch() -> None:
 
 @pytest.mark.law("L4", "L5")
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=9), st.integers(0, 20))
-def test_a_chain_covers_each_commit_once_and_jumps_none(
+def test_chain_covers_each_commit_once_and_skips_none(
     ranges: list[tuple[int, int]], mark: int
 ) -> None:
     batches = [batch(after, after + length) for after, length in {*ranges}]

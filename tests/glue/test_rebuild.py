@@ -84,7 +84,7 @@ def test_rebuild_reverts_manual_changes_and_keeps_the_batch_mark(lake: Lake) -> 
 @pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables())
 @settings(SLOW, max_examples=1)
-def test_a_table_that_was_dropped_is_made_again(
+def test_rebuild_recreates_a_dropped_table(
     lake: Lake, deltas: list[Delta], schema: TableSchema | None
 ) -> None:
     table = fresh(lake)

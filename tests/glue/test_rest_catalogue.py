@@ -84,7 +84,7 @@ def lake(spark: SparkSession, door: Door, tmp_path: Path) -> Lake:
 @pytest.mark.law("L1", "L19", "L21")
 @given(deltas=tables())
 @settings(SLOW, max_examples=1)
-def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+def test_alternating_spark_and_function_writes_match_the_core_and_spark_alone(
     lake: Lake, deltas: list[Delta]
 ) -> None:
     table, alone = fresh(lake), fresh(lake)

@@ -102,7 +102,7 @@ def same_as_sparks(lake: Lake, other: Lake) -> None:
 @pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables(), turns=st.lists(st.booleans(), min_size=2, max_size=2))
 @settings(SLOW, max_examples=2)
-def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+def test_alternating_spark_and_function_writes_match_the_core_and_spark_alone(
     lake: Lake, deltas: list[Delta], turns: list[bool], schema: TableSchema | None
 ) -> None:
     table, alone = fresh(lake), fresh(lake)

@@ -92,7 +92,7 @@ def test_append_table_has_a_view(lake: Lake) -> None:
 @pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables())
 @settings(SLOW, max_examples=2)
-def test_what_waits_for_a_merge_is_in_the_live_view(
+def test_live_view_includes_changes_not_yet_merged(
     lake: Lake, deltas: list[Delta], schema: TableSchema | None
 ) -> None:
     table = fresh(lake)

@@ -46,7 +46,7 @@ def test_every_stamp_after_an_observed_one_is_greater(start: int, remote: int, w
 
 @pytest.mark.law("C2")
 @given(near_stamps, near_stamps, walls)
-def test_observing_again_changes_nothing(start: int, remote: int, wall: int) -> None:
+def test_observing_a_stamp_again_changes_nothing(start: int, remote: int, wall: int) -> None:
     clock = HybridLogicalClock(start, drift_ms_max=100_000)
     clock.observe(remote, wall)
     once = clock.last
@@ -105,7 +105,7 @@ def test_a_stamp_is_refused_exactly_when_it_is_more_than_the_bound_ahead(
 
 @pytest.mark.law("C4")
 @given(st.integers(0, at_ms(0)))
-def test_the_past_is_fine_however_old(value: int) -> None:
+def test_stamp_in_the_past_is_accepted_however_old(value: int) -> None:
     check_drift(value, WALL_MS)
 
 

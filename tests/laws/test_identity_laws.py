@@ -37,7 +37,7 @@ def test_canonical_bytes_are_those_of_an_independent_library(value: object) -> N
 
 @pytest.mark.law("I1")
 @given(json_values)
-def test_canonical_bytes_are_left_as_they_are(value: object) -> None:
+def test_canonical_bytes_are_unchanged_by_canonicalisation(value: object) -> None:
     raw = canonical(value)
 
     assert recanonical(raw) == canonical(parse(raw)) == raw
@@ -45,7 +45,7 @@ def test_canonical_bytes_are_left_as_they_are(value: object) -> None:
 
 @pytest.mark.law("I1")
 @given(json_values, st.sampled_from(WRITERS))
-def test_however_a_value_was_written_it_gets_the_same_bytes(
+def test_every_spelling_of_a_value_has_the_same_canonical_bytes(
     value: object, write: Callable[[object], str]
 ) -> None:
     written = write(value)
@@ -55,7 +55,7 @@ def test_however_a_value_was_written_it_gets_the_same_bytes(
 
 @pytest.mark.law("I1")
 @given(st.dictionaries(texts, st.integers(0, 9)), st.randoms())
-def test_the_order_of_keys_does_not_matter(value: dict[str, int], rng: Random) -> None:
+def test_order_of_keys_does_not_change_canonical_bytes(value: dict[str, int], rng: Random) -> None:
     items = list(value.items())
     rng.shuffle(items)
 
@@ -64,7 +64,7 @@ def test_the_order_of_keys_does_not_matter(value: dict[str, int], rng: Random) -
 
 @pytest.mark.law("I2")
 @given(json_values)
-def test_a_value_comes_back_exactly(value: object) -> None:
+def test_canonical_value_is_read_back_exactly(value: object) -> None:
     raw = canonical(value)
 
     assert loads(raw) == value
@@ -84,7 +84,7 @@ def test_an_integer_keeps_every_digit_or_is_refused(value: int) -> None:
 
 @pytest.mark.law("I3")
 @given(st.binary(max_size=12) | texts.map(str.encode))
-def test_bytes_from_outside_become_canonical_or_are_refused(raw: bytes) -> None:
+def test_any_bytes_become_canonical_or_are_refused(raw: bytes) -> None:
     try:
         text = recanonical(raw)
     except ValidationFailed:
@@ -110,7 +110,7 @@ def test_canonical_text_with_one_byte_changed_becomes_canonical_or_is_refused(
 
 @pytest.mark.law("I4")
 @given(deltas())
-def test_the_id_is_the_hash_of_the_canonical_json_of_the_change(delta: Delta) -> None:
+def test_delta_id_is_the_hash_of_the_canonical_json_of_the_change(delta: Delta) -> None:
     change: dict[str, Any] = {
         "table": delta.table,
         "rowId": delta.row_id,
@@ -124,7 +124,7 @@ def test_the_id_is_the_hash_of_the_canonical_json_of_the_change(delta: Delta) ->
 
 @pytest.mark.law("I4")
 @given(st.dictionaries(st.sampled_from("abc"), json_values), ids)
-def test_the_same_change_has_the_same_id(columns: dict[str, object], row: str) -> None:
+def test_same_change_has_the_same_delta_id(columns: dict[str, object], row: str) -> None:
     made = [make_delta(Op.UPDATE, "t", row, columns, client_id="c", hlc=7) for _ in range(2)]
     spelt_otherwise = tuple(
         (name, recanonical(json.dumps(value, indent=2).encode())) for name, value in columns.items()
@@ -136,7 +136,7 @@ def test_the_same_change_has_the_same_id(columns: dict[str, object], row: str) -
 
 @pytest.mark.law("I4")
 @given(deltas(), deltas())
-def test_different_changes_have_different_ids(one: Delta, other: Delta) -> None:
+def test_different_changes_have_different_delta_ids(one: Delta, other: Delta) -> None:
     same_change = one._replace(op=other.op, delta_id="") == other._replace(delta_id="")
 
     assert (one.delta_id == other.delta_id) == same_change

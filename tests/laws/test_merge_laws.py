@@ -42,13 +42,13 @@ def test_apply_is_join_with_the_state_of_the_delta(state: RowState, delta: Delta
 
 @pytest.mark.law("M2")
 @given(deltas())
-def test_apply_is_join_for_any_delta_at_all(delta: Delta) -> None:
+def test_applying_any_delta_to_the_empty_state_gives_the_deltas_state(delta: Delta) -> None:
     assert apply(EMPTY, delta) == state_of(delta)
 
 
 @pytest.mark.law("M3")
 @given(row_states, row_delta)
-def test_apply_gives_the_same_object_exactly_when_nothing_changes(
+def test_apply_returns_the_same_object_exactly_when_nothing_changes(
     state: RowState, delta: Delta
 ) -> None:
     after = apply(state, delta)
@@ -66,7 +66,7 @@ def test_a_repeated_delta_changes_nothing(state: RowState, delta: Delta) -> None
 
 @pytest.mark.law("M3")
 @given(row_states, row_delta)
-def test_apply_leaves_the_state_it_was_given_alone(state: RowState, delta: Delta) -> None:
+def test_apply_does_not_modify_its_input_state(state: RowState, delta: Delta) -> None:
     before = encode_row_state(state)
     apply(state, delta)
 
@@ -75,7 +75,7 @@ def test_apply_leaves_the_state_it_was_given_alone(state: RowState, delta: Delta
 
 @pytest.mark.law("M4")
 @given(row_deltas, st.data())
-def test_any_order_with_any_repetition_gives_the_same_bytes(
+def test_any_order_and_repetition_of_deltas_gives_the_same_bytes(
     made: list[Delta], data: st.DataObject
 ) -> None:
     repeats = data.draw(st.lists(st.sampled_from(made), max_size=4)) if made else []
@@ -86,7 +86,7 @@ def test_any_order_with_any_repetition_gives_the_same_bytes(
 
 @pytest.mark.law("M4")
 @given(row_deltas, st.lists(st.integers(0, 2), min_size=8, max_size=8))
-def test_any_grouping_gives_the_same_bytes(made: list[Delta], places: list[int]) -> None:
+def test_any_grouping_of_deltas_gives_the_same_bytes(made: list[Delta], places: list[int]) -> None:
     groups: list[list[Delta]] = [[], [], []]
     for place, delta in zip(places, made, strict=False):
         groups[place].append(delta)
@@ -98,7 +98,9 @@ def test_any_grouping_gives_the_same_bytes(made: list[Delta], places: list[int])
 
 @pytest.mark.law("M4")
 @given(row_deltas, row_deltas)
-def test_going_on_from_a_state_equals_starting_over(first: list[Delta], then: list[Delta]) -> None:
+def test_merging_onto_a_state_equals_merging_all_deltas(
+    first: list[Delta], then: list[Delta]
+) -> None:
     assert fold(then, fold(first)) == fold(first + then)
 
 
@@ -154,7 +156,7 @@ def test_client_ids_are_ordered_by_their_utf8_bytes() -> None:
 
 @pytest.mark.law("M6")
 @given(row_deltas)
-def test_the_row_is_what_the_obvious_computation_gives(made: list[Delta]) -> None:
+def test_merged_row_equals_the_naive_computation(made: list[Delta]) -> None:
     assert view(fold(made)) == expected_row(made)
 
 
@@ -213,7 +215,7 @@ def test_view_of_merged_deltas_is_the_expected_row(
 
 @pytest.mark.law("M7")
 @given(row_deltas)
-def test_a_state_holds_nothing_that_its_delete_covers(made: list[Delta]) -> None:
+def test_row_state_holds_nothing_that_its_delete_covers(made: list[Delta]) -> None:
     state = fold(made)
 
     assert state.deleted == max((d.hlc for d in made if d.op is Op.DELETE), default=0)
@@ -223,19 +225,21 @@ def test_a_state_holds_nothing_that_its_delete_covers(made: list[Delta]) -> None
 
 @pytest.mark.law("M7")
 @given(row_deltas, row_deltas)
-def test_what_is_dropped_is_never_missed(first: list[Delta], then: list[Delta]) -> None:
+def test_later_deltas_merge_correctly_onto_a_normalised_state(
+    first: list[Delta], then: list[Delta]
+) -> None:
     assert view(fold(then, fold(first))) == expected_row(first + then)
 
 
 @pytest.mark.law("M7")
 @given(row_states)
-def test_the_join_of_a_state_with_itself_is_the_state_in_bytes(state: RowState) -> None:
+def test_join_of_a_state_with_itself_has_the_same_bytes(state: RowState) -> None:
     assert encode_row_state(join(state, state)) == encode_row_state(state)
 
 
 @pytest.mark.law("M10")
 @given(made=row_deltas, delete_wins=st.booleans())
-def test_the_row_is_read_as_the_obvious_computation_gives(
+def test_row_read_with_or_without_delete_wins_equals_the_naive_computation(
     made: list[Delta], *, delete_wins: bool
 ) -> None:
     read = as_read(fold(made), delete_wins=delete_wins)
@@ -245,7 +249,7 @@ def test_the_row_is_read_as_the_obvious_computation_gives(
 
 @pytest.mark.law("M10")
 @given(state=row_states, delete_wins=st.booleans())
-def test_what_is_read_is_the_row_or_its_tombstone(state: RowState, *, delete_wins: bool) -> None:
+def test_as_read_returns_the_state_or_its_tombstone(state: RowState, *, delete_wins: bool) -> None:
     read = as_read(state, delete_wins=delete_wins)
 
     assert as_read(read, delete_wins=delete_wins) is read
@@ -254,7 +258,7 @@ def test_what_is_read_is_the_row_or_its_tombstone(state: RowState, *, delete_win
 
 @pytest.mark.law("M10")
 @given(row_deltas, row_delta)
-def test_an_update_never_makes_a_row_exist_where_deletes_win(
+def test_update_never_creates_or_revives_a_row_in_a_delete_wins_table(
     made: list[Delta], delta: Delta
 ) -> None:
     before = as_read(fold(made), delete_wins=True)

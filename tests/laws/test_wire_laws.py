@@ -44,14 +44,14 @@ both = pytest.mark.parametrize("encoding", [jsonish, proto], ids=["json", "proto
 @pytest.mark.law("W1")
 @both
 @given(push=pushes())
-def test_a_push_comes_back(encoding: ModuleType, push: Push) -> None:
+def test_push_round_trips(encoding: ModuleType, push: Push) -> None:
     assert encoding.decode_push(encoding.encode_push(push)) == push
 
 
 @pytest.mark.law("W1")
 @both
 @given(made=pages())
-def test_a_page_comes_back(encoding: ModuleType, made: tuple[PullPage, list[Delta]]) -> None:
+def test_page_round_trips(encoding: ModuleType, made: tuple[PullPage, list[Delta]]) -> None:
     page, sent = made
 
     back = encoding.decode_page(encoding.encode_page(page))
@@ -65,7 +65,7 @@ def test_a_page_comes_back(encoding: ModuleType, made: tuple[PullPage, list[Delt
 
 @pytest.mark.law("W1")
 @given(pulls)
-def test_a_pull_comes_back(pull: Pull) -> None:
+def test_pull_round_trips_in_protobuf(pull: Pull) -> None:
     assert proto.decode_pull(proto.encode_pull(pull)) == pull
 
 
@@ -78,7 +78,7 @@ def said(outcome: DeltaOutcome) -> tuple[object, ...]:
 
 @pytest.mark.law("W1")
 @given(receipts)
-def test_a_receipt_comes_back(receipt: PushReceipt) -> None:
+def test_receipt_round_trips_in_protobuf(receipt: PushReceipt) -> None:
     back = proto.decode_receipt(proto.encode_receipt(receipt))
 
     assert list(map(said, back.outcomes)) == list(map(said, receipt.outcomes))
@@ -88,7 +88,7 @@ def test_a_receipt_comes_back(receipt: PushReceipt) -> None:
 
 @pytest.mark.law("W1")
 @given(receipts)
-def test_a_receipt_in_json_says_the_same(receipt: PushReceipt) -> None:
+def test_receipt_in_json_has_the_same_content(receipt: PushReceipt) -> None:
     body = json.loads(jsonish.encode_receipt(receipt))
 
     assert int(body["serverHlc"]) == receipt.server_hlc
@@ -103,7 +103,7 @@ def test_a_receipt_in_json_says_the_same(receipt: PushReceipt) -> None:
 @pytest.mark.law("W4")
 @both
 @given(claimed=any_text, column=any_text)
-def test_whatever_a_refused_delta_holds_it_can_be_answered(
+def test_any_refused_delta_can_be_answered_in_a_receipt(
     encoding: ModuleType, claimed: str, column: str
 ) -> None:
     item = insert()._asdict() | {"op": "INSERT", "rowId": "r1", "clientId": "c1", "hlc": "1"}
@@ -130,7 +130,7 @@ def with_bad_delta(encoding: ModuleType, push: Push, place: int) -> bytes:
 @pytest.mark.law("W3")
 @both
 @given(push=pushes(), place=st.integers(0, 4))
-def test_a_malformed_delta_leaves_its_neighbours_whole(
+def test_malformed_delta_leaves_its_neighbours_readable(
     encoding: ModuleType, push: Push, place: int
 ) -> None:
     place = min(place, len(push.deltas))
@@ -160,7 +160,7 @@ every_decoder = pytest.mark.parametrize(
 @pytest.mark.law("W4")
 @every_decoder
 @given(body=st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(decode: Callable[[bytes], object], body: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(decode: Callable[[bytes], object], body: bytes) -> None:
     with contextlib.suppress(InvalidInput):
         decode(body)
 
@@ -186,7 +186,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.law("W4")
 @given(damaged())
-def test_a_damaged_message_is_read_or_refused(body: bytes) -> None:
+def test_damaged_message_is_decoded_or_refused(body: bytes) -> None:
     for decode in DECODERS:
         with contextlib.suppress(InvalidInput):
             decode(body)
@@ -227,7 +227,7 @@ def one(delta: Delta) -> Push:
         }
     )
 )
-def test_any_json_is_read_or_refused(body: object) -> None:
+def test_any_json_is_decoded_or_refused(body: object) -> None:
     raw = json.dumps(body).encode()
     for decode in (jsonish.decode_push, jsonish.decode_page):
         with contextlib.suppress(InvalidInput):
@@ -245,7 +245,7 @@ def test_joined_runs_are_one_run(runs: list[list[Delta]]) -> None:
 
 @pytest.mark.law("W7")
 @given(row_states)
-def test_a_row_state_comes_back(state: RowState) -> None:
+def test_row_state_round_trips(state: RowState) -> None:
     assert decode_row_state(encode_row_state(state)) == state
 
 
@@ -257,7 +257,9 @@ def test_row_states_are_equal_exactly_when_their_bytes_are(one: RowState, two: R
 
 @pytest.mark.law("W7")
 @given(row_states, st.randoms())
-def test_the_order_in_which_columns_came_leaves_no_trace(state: RowState, rng: Random) -> None:
+def test_order_of_columns_does_not_change_the_bytes_of_a_row_state(
+    state: RowState, rng: Random
+) -> None:
     items = list(state.columns.items())
     rng.shuffle(items)
 
@@ -266,7 +268,7 @@ def test_the_order_in_which_columns_came_leaves_no_trace(state: RowState, rng: R
 
 @pytest.mark.law("W7")
 @given(row_states, st.integers(0, 400), st.integers(0, 20_000))
-def test_a_row_state_is_what_protobuf_itself_would_write(
+def test_row_state_has_the_bytes_that_protobuf_writes(
     state: RowState, columns: int, bytes_more: int
 ) -> None:
     """Many columns and long values too: lengths of one byte, of two, of three."""

@@ -59,9 +59,7 @@ def head_item(gateway: str, lane: str, epoch: str = "") -> Mapping[str, Mapping[
     shards=st.lists(_names, min_size=1, max_size=SHARDS_MAX - 1, unique=True),
     gateway_chars=st.integers(1, 64),
 )
-def test_heads_with_all_that_they_have_room_for_are_what_is_said(
-    shards: list[str], gateway_chars: int
-) -> None:
+def test_full_heads_cost_the_predicted_read_units(shards: list[str], gateway_chars: int) -> None:
     gateway, layout = "g" * gateway_chars, layout_of(*shards)
     main = Head(epoch=RESTORED)
     rooms = [room_bytes(gateway, shard, layout, main) for shard in shards]

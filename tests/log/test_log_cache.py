@@ -265,7 +265,7 @@ steps = st.lists(
 
 @pytest.mark.law("B9")
 @given(steps, st.sampled_from([1_000, 4_000, 1 << 20]))
-def test_reading_to_the_end_gives_the_log_itself_whatever_was_read_before(
+def test_reading_to_the_end_returns_the_whole_log_whatever_is_cached(
     happened: list[tuple[str, int, int]], room: int
 ) -> None:
     before, tail.TAIL_BYTES_MAX = tail.TAIL_BYTES_MAX, room  # type: ignore[misc]

@@ -57,7 +57,7 @@ changes: SearchStrategy[list[Delta]] = st.lists(_change(), max_size=12)
 @pytest.mark.law("R1")
 @settings(deadline=None)
 @given(before=changes, during=changes, after=changes, deltas_max=st.sampled_from([1, 2, 100]))
-def test_who_begins_at_a_checkpoint_holds_what_who_read_the_whole_log_holds(
+def test_bootstrap_from_a_checkpoint_gives_the_same_rows_as_the_whole_log(
     before: list[Delta], during: list[Delta], after: list[Delta], deltas_max: int
 ) -> None:
     gateway = Kept(chunk_bytes=600)

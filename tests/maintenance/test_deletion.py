@@ -266,7 +266,7 @@ def test_deletion_out_of_time_is_completed_later() -> None:
 
 @pytest.mark.law("E1")
 @given(st.lists(st.integers(0, 63), max_size=200))
-def test_pushes_meanwhile(choices: list[int]) -> None:
+def test_no_push_is_committed_after_a_concurrent_deletion(choices: list[int]) -> None:
     steps = Steps(choices)
     buffer, access, objects = SteppedBuffer(steps), MemoryAccess(), Objects()
     accepted: list[int] = []

@@ -22,7 +22,7 @@ names = st.sampled_from(["notes", "todos", "\u00e9"])
     st.builds(Flushed, names, st.sampled_from(["", "e1"]), stamps, stamps,
               st.dictionaries(names, stamps), st.dictionaries(names, stamps))
 )  # fmt: skip
-def test_an_argument_says_what_was_said(flushed: Flushed) -> None:
+def test_flush_state_is_unchanged_after_encoding_and_decoding(flushed: Flushed) -> None:
     assert flushed_from_json(flushed_to_json(flushed)) == flushed
 
 

@@ -49,6 +49,6 @@ def test_maintenance_step_is_planned_above_its_threshold(figures: TableFigures, 
 
 @pytest.mark.law("L17")
 @given(table=st.text(max_size=40), first=st.integers(0, 40_000))
-def test_each_tables_orphans_have_one_day_a_week(table: str, first: int) -> None:
+def test_orphans_of_each_table_are_removed_on_one_day_a_week(table: str, first: int) -> None:
     days = range(first, first + ORPHANS_EVERY_DAYS)
     assert sum(is_orphans_day(table, day * DAY_MS + 7) for day in days) == 1

@@ -312,9 +312,7 @@ steps: SearchStrategy[list[Delta | int]] = st.lists(_step(), max_size=16)
 @example(taken=[insert("r1", at=at_ms(2), p=1), delete("r1", at=at_ms(5)), 6,
                 insert("r1", at=at_ms(7), q=1), 8, update("r1", at=at_ms(3), p=2)],
          kept=False)  # fmt: skip
-def test_what_was_deleted_stays_deleted_whatever_comes_late(
-    *, taken: list[Delta | int], kept: bool
-) -> None:
+def test_late_deltas_never_restore_a_deleted_row(*, taken: list[Delta | int], kept: bool) -> None:
     """What is seen is what merging every accepted delta gives, with nothing ever forgotten."""
     gateway = Kept()
     if kept:

@@ -32,7 +32,7 @@ moments = st.integers(0, WALL_MS)
 
 @pytest.mark.law("B10")
 @given(watermark=moments, now_ms=moments, keep_ms=moments, covered=moments | st.none())
-def test_the_horizon_passes_nothing_that_somebody_needs(
+def test_trim_horizon_does_not_pass_unflushed_young_or_uncovered_entries(
     watermark: int, now_ms: int, keep_ms: int, covered: int | None
 ) -> None:
     horizon = trim_horizon(

@@ -133,7 +133,9 @@ def test_requests_to_other_catalogues_are_signed_for_the_region_of_the_stack() -
         ({"kind": "rest", "address": "https://c"}, "as text"),
     ],
 )
-def test_what_opens_no_table_is_refused_with_a_sentence(given: dict[str, Any], fault: str) -> None:
+def test_invalid_catalogue_description_is_refused_with_a_reason(
+    given: dict[str, Any], fault: str
+) -> None:
     with pytest.raises(ValidationFailed, match=fault):
         LakeCatalogue.from_json(json.dumps(given))
 

@@ -93,7 +93,7 @@ def written(draw: st.DrawFn) -> list[Delta]:
     unsaid=0,
     delete_wins=True,
 )
-def test_a_live_view_shows_the_rows_of_the_core(
+def test_live_view_equals_the_rows_of_the_core_merge(
     deltas: list[Delta], merged: int, unsaid: int, *, delete_wins: bool
 ) -> None:
     """Some deltas are merged, of which the rows do not say the last ones."""

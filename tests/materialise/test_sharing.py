@@ -108,7 +108,7 @@ def test_differing_types_are_widened_as_in_iceberg_or_become_text(
 
 
 @given(st.lists(column_types, min_size=1, max_size=5))
-def test_a_common_type_is_text_or_holds_what_each_holds(types: list[str]) -> None:
+def test_common_type_is_text_or_wider_than_each_type(types: list[str]) -> None:
     common = common_type(types)
     assert common == "string" or all(widens(one, common) for one in types)
 

@@ -124,7 +124,7 @@ def test_athena_views_have_no_column_with_a_time_zone() -> None:
 
 
 @given(st.lists(column_types, max_size=5), st.sampled_from([STATE_TABLE, EVENTS_TABLE]))
-def test_athena_reads_the_document_back(types: list[str], kind: Kind) -> None:
+def test_athena_view_document_is_read_back_unchanged(types: list[str], kind: Kind) -> None:
     columns = tuple(LakeColumn(f"c{n}", each, f"c{n}") for n, each in enumerate(types))
     table = viewed(kind, columns)
     for view in some(views_of(table, "athena")):

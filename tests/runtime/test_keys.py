@@ -189,7 +189,7 @@ Step = tuple[float, bool, bool]
 
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.booleans(), st.booleans()), max_size=60))
-def test_whatever_is_sent_and_whenever_the_store_is_away(
+def test_valid_tokens_stay_valid_with_few_fetches_whenever_the_store_fails(
     steps: list[Step],
 ) -> None:
     """Good tokens are good from the first fetch on, and there are never many fetches in a while."""

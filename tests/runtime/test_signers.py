@@ -91,7 +91,9 @@ def by_stack(**claims: object) -> str:
 
 @pytest.mark.law("U5")
 @given(GATEWAYS, GATEWAYS, st.sampled_from(["client", "admin"]))
-def test_who_has_a_gateways_secret_signs_for_it_alone(own: str, other: str, role: str) -> None:
+def test_a_gateways_secret_signs_tokens_of_that_gateway_only(
+    own: str, other: str, role: str
+) -> None:
     world = World({"current": CURRENT})
     secret = gateway_secret(CURRENT, own)
 
@@ -103,7 +105,7 @@ def test_who_has_a_gateways_secret_signs_for_it_alone(own: str, other: str, role
 
 @pytest.mark.law("U5")
 @given(GATEWAYS, GATEWAYS, st.integers(0, 99), st.integers(0, 99))
-def test_no_two_gateways_or_generations_have_one_secret(
+def test_gateway_secrets_differ_by_gateway_and_generation(
     one: str, two: str, first: int, second: int
 ) -> None:
     same = (one, first) == (two, second)

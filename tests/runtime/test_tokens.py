@@ -164,7 +164,7 @@ def test_an_oversized_token_is_refused() -> None:
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
-def test_garbage_is_refused_and_nothing_else_happens(token: str) -> None:
+def test_arbitrary_text_is_refused_as_a_token_and_not_repeated(token: str) -> None:
     with pytest.raises(AuthFailed) as caught:
         verify(token, HS256, secrets(), NOW)
 
@@ -178,7 +178,7 @@ def test_garbage_is_refused_and_nothing_else_happens(token: str) -> None:
         max_leaves=5,
     )
 )
-def test_signed_garbage_is_refused_too(payload: object) -> None:
+def test_a_signed_token_with_an_invalid_payload_is_refused(payload: object) -> None:
     head = segment({"alg": "HS256", "typ": "JWT"})
     body = segment(payload)
     signature = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), CURRENT.encode())

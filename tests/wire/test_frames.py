@@ -20,7 +20,7 @@ IDS = st.integers(0, 2**32 - 1)
 
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=200))
-def test_a_frame_is_text_that_comes_back(tag: Tag, message: bytes) -> None:
+def test_frame_round_trips_as_ascii_text(tag: Tag, message: bytes) -> None:
     frame = proto.encode_frame(tag, message)
 
     assert frame.isascii()
@@ -29,7 +29,7 @@ def test_a_frame_is_text_that_comes_back(tag: Tag, message: bytes) -> None:
 
 @pytest.mark.law("W8")
 @given(request_id=IDS)
-def test_requests_and_their_answers_carry_an_id(request_id: int) -> None:
+def test_requests_and_answers_carry_a_request_id(request_id: int) -> None:
     sent = push(insert(title="Buy milk"))
     tag, body = proto.decode_frame(proto.encode_push_frame(sent, request_id))
     assert (tag, proto.decode_push(body).deltas) == (Tag.PUSH, sent.deltas)
@@ -78,7 +78,7 @@ def test_broadcast_names_the_cursors_it_follows_and_a_poke_does_not() -> None:
     wait_s=st.integers(1, 100),
     closes=st.booleans(),
 )
-def test_a_refusal_says_why_and_whether_it_closes(
+def test_refusal_carries_its_error_and_whether_it_closes(
     request_id: int,
     sentence: str,
     wait_s: int,
@@ -114,8 +114,8 @@ def test_frame_is_at_most_as_long_as_api_gateway_carries() -> None:
 
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=100))
-def test_whatever_the_bytes_there_is_an_id_or_a_reason(tag: Tag, message: bytes) -> None:
-    for read in (proto.request_id_of, proto.answered_id_of):
+def test_request_id_of_any_bytes_is_a_number_or_a_refusal(tag: Tag, message: bytes) -> None:
+    for read in (frames.request_id_of, frames.answered_id_of):
         try:
             assert read(tag, message) >= 0
         except InvalidInput as error:

@@ -45,7 +45,7 @@ def test_push_of_an_existing_client_is_decoded() -> None:
 @given(st.lists(deltas() | st.builds(removal, identifiers, ids, stamps), min_size=1))
 @example([removal("t", "\x01" * 512, 1)])
 @example([insert("r", at=1, table="t", a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=10)])
-def test_a_page_grows_by_no_more_than_it_says(sent: list[Delta]) -> None:
+def test_page_in_json_grows_by_at_most_the_declared_factor(sent: list[Delta]) -> None:
     run = encode_records(sent)
     empty = len(jsonish.encode_page(PullPage((), 0, 1, has_more=False)))
 

@@ -18,7 +18,7 @@ names = st.frozensets(st.sampled_from(["todos", "notes", "été"]))
 
 @pytest.mark.law("B8")
 @given(stamps, st.integers(0, 1 << 40), st.data())
-def test_a_chain_of_entries_comes_back(
+def test_chain_of_log_entries_round_trips(
     chain: list[int], before_bytes: int, data: st.DataObject
 ) -> None:
     parts = [data.draw(st.tuples(runs, st.integers(0, 9), names, runs)) for _ in chain[1:]]

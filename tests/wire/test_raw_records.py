@@ -27,7 +27,7 @@ SIZES = (0, 1, 125, 126, 127, 128, 129, 130, 16_381, 16_382, 16_383, 16_384, 70_
 
 
 @given(st.lists(strategies.deltas(), max_size=6))
-def test_records_are_the_deltas_of_their_run(deltas: list[Delta]) -> None:
+def test_raw_records_are_the_deltas_of_their_run(deltas: list[Delta]) -> None:
     run = encode_records(deltas)
 
     assert list(map(delta_of, raw_records(run))) == decode_records(run) == deltas
@@ -55,7 +55,7 @@ def test_values_of_any_size_are_read_singly_and_together() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "ab", "a" * 64]), min_size=1, max_size=4))
-def test_columns_of_several_names_are_not_taken_together(names: list[str]) -> None:
+def test_columns_with_different_names_are_not_read_together(names: list[str]) -> None:
     column = [pb.ColumnDelta(column=name, value=b"1").SerializeToString() for name in names]
 
     expected = (names[0], [b"1"] * len(names)) if len(set(names)) == 1 else None

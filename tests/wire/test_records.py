@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 @given(lists(strategies.deltas(), max_size=4))
-def test_deltas_are_the_same_bytes_as_protobuf_makes(deltas: list[Delta]) -> None:
+def test_encoded_deltas_have_the_bytes_that_protobuf_writes(deltas: list[Delta]) -> None:
     assert encode_records(deltas) == _by_protobuf(deltas)
 
 
 @given(strategies.deltas())
-def test_so_they_are_where_protobuf_leaves_out_what_is_empty(delta: Delta) -> None:
+def test_deltas_with_empty_fields_have_the_bytes_that_protobuf_writes(delta: Delta) -> None:
     empty = delta._replace(client_id="", row_id="", delta_id="", hlc=0)
 
     assert encode_record(empty) == _by_protobuf([empty])

@@ -35,13 +35,13 @@ def check(row_id: str, state: RowState) -> None:
 
 
 @given(row=row_deltas)
-def test_both_ways_give_the_same_bytes(row: list[Delta]) -> None:
+def test_encoded_row_has_the_bytes_and_number_of_its_deltas(row: list[Delta]) -> None:
     if row:
         check("r1", fold(row))
 
 
 @given(row=st.lists(deltas(), min_size=1, max_size=3))
-def test_whatever_names_and_values_there_are(row: list[Delta]) -> None:
+def test_rows_with_any_names_and_values_have_the_bytes_of_their_deltas(row: list[Delta]) -> None:
     check(row[0].row_id, fold(row))
 
 
@@ -96,7 +96,7 @@ def test_rows_of_a_run_are_returned_singly_with_the_requested_columns() -> None:
 
 @pytest.mark.law("M10")
 @given(state=row_states, delete_wins=st.booleans())
-def test_a_row_of_a_run_is_there_if_its_table_reads_it_so(
+def test_row_of_a_run_is_read_by_its_tables_delete_wins(
     state: RowState, *, delete_wins: bool
 ) -> None:
     run, _ = RowRecords("todos").encode("r1", encode_row_state(state))
