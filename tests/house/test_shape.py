@@ -1,4 +1,4 @@
-"""What code may look like: short modules and functions, a pure core, no unfinished words."""
+"""What code may look like: deep modules, short functions, a pure core, no unfinished words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter, defaultdict
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +32,17 @@ LONGER_MODULES = {
     "layers/lakesync/python/lakesync/errors.py": "one tree, drawn and declared in one place",
 }
 """Modules that may be longer, each with its reason."""
+
+LIBRARY_FILES_MAX = 320
+SHARED_FILE_NAMES_MAX = 15
+
+APART = {
+    "lakesync.cli.app": "without its packages, `__main__` says what to install",
+    "lakesync.client.dbapi": "public, and used without SQLAlchemy",
+    "lakesync.runtime.api.document": "loads all JSON Schemas, which are needed by one route alone",
+    "lakesync.testing.memory_gateway": "public, and used without pytest",
+}
+"""Modules with one importer, in their own folder, that would fit into it; each with its reason."""
 
 LONGER_FUNCTIONS: dict[str, str] = {}
 """Functions that may be longer, as ``module::name``, each with its reason."""
@@ -62,6 +75,34 @@ def test_modules_are_short() -> None:
 
     assert sorted(longer - set(LONGER_MODULES)) == []
     assert sorted(set(LONGER_MODULES) - longer) == [], "no longer exceptions"
+
+
+def test_library_has_few_files_and_few_of_them_share_a_name() -> None:
+    files = library_modules()
+    names = Counter(PurePosixPath(module.name).name for module in files)
+    shared = {name for name, count in names.items() if count > 1} - {"__init__.py"}
+
+    assert len(files) <= LIBRARY_FILES_MAX
+    assert len(shared) <= SHARED_FILE_NAMES_MAX, sorted(shared)
+
+
+def test_modules_with_one_importer_in_their_folder_are_too_long_for_it() -> None:
+    """What only one module uses is a part of it, unless it is an idea of its own."""
+    by_name = {module.dotted: module for module in library_modules()}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module in by_name.values():
+        for name in imported(module) & by_name.keys() - {module.dotted}:
+            importers[name].add(module.dotted)
+    single = {name: next(iter(by)) for name, by in importers.items() if len(by) == 1}
+    parts = {
+        name
+        for name, by in single.items()
+        if name.rpartition(".")[0] == by.rpartition(".")[0]
+        and len((by_name[name].text + by_name[by].text).splitlines()) <= MODULE_LINES_MAX
+    }
+
+    assert sorted(parts - APART.keys()) == []
+    assert sorted(APART.keys() - parts) == [], "no longer exceptions"
 
 
 def test_functions_are_short() -> None:

@@ -115,7 +115,7 @@ def test_frame_is_at_most_as_long_as_api_gateway_carries() -> None:
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=100))
 def test_request_id_of_any_bytes_is_a_number_or_a_refusal(tag: Tag, message: bytes) -> None:
-    for read in (frames.request_id_of, frames.answered_id_of):
+    for read in (proto.request_id_of, proto.answered_id_of):
         try:
             assert read(tag, message) >= 0
         except InvalidInput as error:
