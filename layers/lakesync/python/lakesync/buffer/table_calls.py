@@ -14,6 +14,7 @@ from lakesync.buffer import item_format, requests
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.requests import Places
 from lakesync.core.layout import ONE_LANE, lanes_from_text
+from lakesync.core.wording import plural
 from lakesync.errors import Contention, InternalError, Unavailable
 from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved, StaleRead, StoredMark, StoredRow
 from lakesync.wire.log_entries import decode_chunk
@@ -223,7 +224,8 @@ def cancelled(refusal: Refusal, places: Places = NOTHING) -> Exception:
             for place, key in places.rows.items()
             if place in failed
         }
-        return StaleRead(f"{len(failed)} rows or marks are not as they were seen", stale)
+        marks = plural(len(failed) - len(stale), "mark")
+        return StaleRead(f"not as seen: {plural(len(stale), 'row')} and {marks}", stale)
     if any(place < len(reasons) and reasons[place] == _CONFLICT for place in places.heads):
         return HeadBusy("another transaction writes to a head")
     codes = sorted(set(reasons) - {"None"})
