@@ -18,7 +18,8 @@ from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery as google
 
-from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+from lakesync.adapters.bigquery import BigQueryAdapter
+from lakesync.adapters.bigquery_jobs import Jobs
 from lakesync.adapters.bigquery_statements import (
     Move,
     batch_taken,

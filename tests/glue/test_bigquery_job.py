@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+from lakesync.adapters.bigquery import BigQueryAdapter
+from lakesync.adapters.bigquery_jobs import Jobs
 from lakesync.adapters.database import Position
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.deliveries import GATHER_MS

@@ -13,7 +13,8 @@ import sqlglot
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery as google
 
-from lakesync.adapters.bigquery import BigQueryAdapter, Change, Jobs, stage_commits, stage_rows
+from lakesync.adapters.bigquery import BigQueryAdapter, Change, stage_commits, stage_rows
+from lakesync.adapters.bigquery_jobs import Jobs
 from lakesync.adapters.bigquery_statements import column_type, quoted
 from lakesync.errors import AdapterUnreachable
 from lakesync.wire.records import encode_record

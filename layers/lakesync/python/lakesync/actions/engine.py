@@ -157,9 +157,6 @@ class HandlerType:
 # --- the engine -----------------------------------------------------------------------------------
 
 
-# --- the engine -----------------------------------------------------------------------------------
-
-
 RUN_MS_MAX: Final = 10_000
 """How long one action may take: API Gateway waits 30 s for all of a request."""
 LEASE_MS: Final = 60_000

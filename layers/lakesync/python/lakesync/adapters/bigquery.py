@@ -26,7 +26,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from lakesync.adapters.batches import delta_page, merged, parts, row_page, values_of
-from lakesync.adapters.bigquery_jobs import Jobs
 from lakesync.adapters.bigquery_ledger import (
     ATTEMPTS_MAX,
     BigQueryLedger,
@@ -50,6 +49,7 @@ from lakesync.wire.records import decode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from lakesync.adapters.bigquery_jobs import Jobs
     from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.adapters.database import DeadLetter, DeltaPage, RowImages, RowPage, TableBatch
     from lakesync.core.clock import Stamp
@@ -413,6 +413,3 @@ def _some_rows(changes: Iterable[Change]) -> Iterator[dict[str, list[PlacedDelta
         ]
     if rows:
         yield rows
-
-
-__all__ = ["BigQueryAdapter", "Jobs"]

@@ -15,7 +15,8 @@ from lakesync.installing import how_to_install
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+    from lakesync.adapters.bigquery import BigQueryAdapter
+    from lakesync.adapters.bigquery_jobs import Jobs
     from lakesync.adapters.history_archive import HistoryArchive
     from lakesync.adapters.lake.s3_adapter import S3Adapter
     from lakesync.adapters.mysql import MySql
@@ -185,7 +186,7 @@ def _mysql(url: str, hosts: tuple[str, ...], *, is_mariadb: bool) -> MySql:
 
 def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Jobs:
     """Return the dataset at a URL; see `database_adapter`."""
-    from lakesync.adapters.bigquery import Jobs  # noqa: PLC0415 - its driver
+    from lakesync.adapters.bigquery_jobs import Jobs  # noqa: PLC0415 - its driver
 
     try:
         parts = urlsplit(url)

@@ -37,8 +37,7 @@ from lakesync.errors import AdapterTimedOut, AdapterUnreachable, CursorExpired, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakesync.adapters.bigquery import Jobs
-    from lakesync.adapters.bigquery_jobs import ReadRows
+    from lakesync.adapters.bigquery_jobs import Jobs, ReadRows
     from lakesync.connectors.port import Storage, Unreadable
     from lakesync.connectors.sql.by_time import Reach
     from lakesync.connectors.sql.sql_settings import PolledSettings

@@ -26,8 +26,7 @@ from lakesync.result import Err, Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakesync.adapters.bigquery import Jobs
-    from lakesync.adapters.bigquery_jobs import Field, Trial
+    from lakesync.adapters.bigquery_jobs import Field, Jobs, Trial
     from lakesync.connectors.bigquery_queries import Statement
     from lakesync.connectors.port import SourcePage, Storage
     from lakesync.connectors.sql.sql_settings import BigQuerySettings, BigQueryTable

@@ -154,7 +154,7 @@ def _bigquery(settings: BigQuerySettings, storage: Storage, outside: Outside) ->
             field="configuration.endpoint",
         )
     try:
-        from lakesync.adapters.bigquery import Jobs  # noqa: PLC0415 - when polled
+        from lakesync.adapters.bigquery_jobs import Jobs  # noqa: PLC0415 - when polled
         from lakesync.connectors.bigquery_source import BigQueryConnector  # noqa: PLC0415
     except ModuleNotFoundError as exc:
         raise ValidationFailed(
