@@ -43,7 +43,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/gateway/connected.py",
     "layers/lakesync/python/lakesync/gateway/frame_delivery.py",
     "layers/lakesync/python/lakesync/gateway/pull.py",
-    "layers/lakesync/python/lakesync/runtime/realtime",
+    "layers/lakesync/python/lakesync/runtime/websocket_frames.py",
     "layers/lakesync/python/lakesync/wire",
 )
 GATEWAY: Final = "bench"

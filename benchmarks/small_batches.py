@@ -95,8 +95,8 @@ _COLD: Final = """
 import time
 began = time.monotonic()
 from lakesync.runtime.settings import MaterialiseSettings
-from lakesync.runtime import wiring, wiring_materialise
-taken = wiring_materialise.small_batches(wiring.load(MaterialiseSettings)).take(lambda: 30.0)
+from lakesync.runtime import materialise, wiring
+taken = materialise.small_batches(wiring.load(MaterialiseSettings)).take(lambda: 30.0)
 import json
 print(json.dumps([time.monotonic() - began, taken.deltas, taken.left]))
 """

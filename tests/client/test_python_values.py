@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from lakesync.client import AsyncClient
+from lakesync.client.storage import app_table, queries
 from lakesync.client.storage.cell_values import encoder, kind_of, read_value
 from lakesync.core.column_types import fits
 from lakesync.core.delta import NULL, canonical
@@ -347,10 +348,30 @@ def test_a_changed_declaration_changes_the_type_that_a_column_reads_as(world: Wo
 def test_a_query_without_typed_columns_converts_nothing(client: Client) -> None:
     client.insert("todos", "t1", ROW).unwrap()
     client.query("SELECT due FROM todos").unwrap()
-    kinds = client._file.database.kinds
+    kinds = client._file.database._kinds._of
     names, sql = ["title", "n", "weight", "tags", "_row_id"], "SELECT 1 / 0 FROM nowhere"
     assert kinds(names, sql, ()) == {}  # which is not even prepared
     assert kinds(["due", "title"], "SELECT due, title FROM todos", ()) == {"due": "date"}
+
+
+@pytest.mark.law("K34")
+def test_an_answer_and_its_types_are_of_one_moment(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is written between the two changes how the text is kept that looks like one."""
+    client.insert("free", "t1", {"note": "[1]"}).unwrap()
+    asked, written = app_table.answer_of, ["t2"]
+
+    def interrupted(*given: Any) -> Any:
+        answer = asked(*given)
+        while written:
+            client.insert("free", written.pop(), {"note": [2]}).unwrap()
+        return answer
+
+    monkeypatch.setattr(queries, "answer_of", interrupted)
+    rows = client.query("SELECT _row_id, note FROM free ORDER BY 1").unwrap()
+
+    assert rows == [{"_row_id": "t1", "note": "[1]"}, {"_row_id": "t2", "note": [2]}]
 
 
 @dataclass

@@ -365,6 +365,20 @@ def test_changed_settings_keep_secrets_that_they_do_not_name(world: World) -> No
         world.admin.configure(G, "shop", {"nothing": 1})
 
 
+@pytest.mark.law("N8")
+def test_changed_settings_keep_a_secret_that_another_process_stored(world: World) -> None:
+    secrets = RememberingSecrets()
+    world.by_hand = PollingByHand(world.by_hand.push, world.time.wall_clock, secrets=secrets)
+    world.admin = world.by_hand.admin
+    world.add()
+    world.admin.check(G, "shop")
+    MemorySecrets.put(secrets, "g/shop", {"token": "rotated"})
+    world.admin.configure(G, "shop", {"table": "others"})
+
+    assert TOKENS[-1] == "rotated"
+    assert secrets.stored == {"g/shop": '{"token": "rotated"}'}
+
+
 def test_poll_of_a_connector_whose_type_is_gone_reports_the_missing_type(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakesync.core.deliveries import DeliveryPlace
+from lakesync.delivery.table_delivery import Filling
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention, NotFound
 from tests.delivery.world import GATEWAY, World
 from tests.support.builders import at_ms, delete, insert, update
@@ -19,6 +20,7 @@ from tests.support.lake import Killed, Life, unflushed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.core.deliveries import FillClaim
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
 
@@ -425,6 +427,31 @@ def test_backfill_restores_removed_rows() -> None:
     world.flush()
     world.deliver()
 
+    world.check()
+
+
+@pytest.mark.law("D8")
+def test_backfill_requested_during_a_filling_is_done_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.push(*some(3))
+    world.flush()
+    world.declare()
+    put, requests = Filling._put, ["one"]
+
+    def interrupted(self: Filling, claim: FillClaim) -> FillClaim:
+        after = put(self, claim)
+        if requests:
+            requests.pop()
+            del world.databases["warehouse"]._tables["todos"].rows["r1"]
+            world.destinations().backfill(GATEWAY, "warehouse")
+        return after
+
+    monkeypatch.setattr(Filling, "_put", interrupted)
+    world.deliver()
+
+    assert not requests
     world.check()
 
 

@@ -426,6 +426,54 @@ def test_a_change_while_rows_are_read_is_in_the_same_reading() -> None:
 
 
 @pytest.mark.law("D13")
+def test_a_commit_between_two_reads_of_one_page_is_in_the_same_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(source_pull, "ROWS_READ_MAX", 1)
+    world = World(MemoryDatabase())
+    world.deliver("todos", [row("a", 1, n=1), row("b", 1, n=1)])
+    read, late = world.database.rows_after, [row("a", 2, op=Op.DELETE), row("c", 2, n=3)]
+
+    def rows_after(table: str, row_id: str, rows_max: int) -> Any:
+        if row_id and late:
+            world.deliver("todos", [late.pop(0), late.pop(0)])
+        return read(table, row_id, rows_max)
+
+    monkeypatch.setattr(world.database, "rows_after", rows_after)
+    reader = Reader(world)
+    reader.read()
+
+    assert reader.seen == world.visible()
+    assert {row_id for _, row_id in reader.seen} == {"b", "c"}
+
+
+@pytest.mark.law("D13")
+@pytest.mark.parametrize("some_are_hidden", [False, True])
+def test_rows_of_a_table_that_is_being_filled_again_stay_with_its_readers(
+    *, some_are_hidden: bool
+) -> None:
+    world = World(MemoryDatabase())
+    if some_are_hidden:
+        world.rules()
+    world.deliver("todos", [row("a", 1, owner="ann", n=1)])
+    reader = Reader(world)
+    reader.read()
+    shown = reader.seen
+    world.database.restart("todos")
+    if some_are_hidden:
+        reader.read()
+        assert reader.seen == shown != {}
+    late = Reader(world)
+    late.read()
+    assert late.seen == {}
+    filled = RowImages("todos", 0, 9, {"a": state_of(row("a", 1, owner="ann", n=1))})
+    world.database.put_rows(filled).unwrap()
+    for one in (reader, late):
+        one.read()
+        assert one.seen == world.visible() == shown
+
+
+@pytest.mark.law("D13")
 def test_a_row_removed_behind_archived_history_is_gone_at_the_end_of_the_reading() -> None:
     world = World(IN_MEMORY["archived"]())
     world.deliver("todos", [row("a", 1, n=1), row("b", 1, n=1)])

@@ -168,6 +168,17 @@ def test_delete_of_a_deleted_row_is_accepted_and_covers_an_older_insert() -> Non
     assert [op for op, _ in world.pull("ann") if op != "DELETE"] == []
 
 
+@pytest.mark.law("V5", "V11")
+def test_delete_of_a_deleted_row_that_was_updated_since_is_accepted() -> None:
+    world = World(MINE)
+    made = insert(at=at_ms(0), owner="ann"), delete(at=at_ms(2)), update(at=at_ms(9), title="x")
+    world.push(*made, sub="ann")
+
+    assert world.push(delete(at=at_ms(5)), sub="ann") == []
+    assert world.push(insert(at=at_ms(4), owner="ann"), sub="ann") == []
+    assert [op for op, _ in world.pull("ann")][-1] == "DELETE"
+
+
 def owned(delta: Delta) -> Delta:
     """Return the same change by real stamps; whoever writes a column says whose the row is."""
     op, table, row_id, client_id, hlc, columns, _ = delta

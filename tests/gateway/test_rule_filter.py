@@ -359,6 +359,17 @@ class TestWrites:
         assert world.push(delete("r2", at=5), sub="ann") == ["FORBIDDEN"]
         assert world.push(update("r1", title="fine", at=6), sub="ann") == []
 
+    def test_delete_older_than_an_update_is_decided_by_the_row_that_it_deletes(
+        self, world: World
+    ) -> None:
+        """What is left of the update passes no filter, and is no row that the delete makes."""
+        world.rules(bucket(write=[MINE]))
+        world.push(insert("r1", owner="ann", at=1), sub="ann")
+        world.push(update("r1", title="new", at=5), sub="ann")
+
+        assert world.push(delete("r1", at=3), sub="bob") == ["FORBIDDEN"]
+        assert world.push(delete("r1", at=3), sub="ann") == []
+
     def test_hidden_row_cannot_be_written(self, world: World) -> None:
         """Who guesses its id would be sent all of it."""
         world.rules(bucket_without_write(MINE))

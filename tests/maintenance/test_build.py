@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint import store
-from lakesync.checkpoint.store import Checkpoints, began_ms_of, digest, progress_key, since_of
+from lakesync.checkpoint.store import (
+    Checkpoints,
+    began_ms_of,
+    digest,
+    manifest_key,
+    progress_key,
+    since_of,
+)
 from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
 from lakesync.errors import AdapterFailed, CursorExpired, LakeSyncError, Unavailable
 from lakesync.maintenance import checkpoint_upkeep as build
@@ -187,6 +194,29 @@ def test_concurrent_builds_leave_only_correct_manifests(
                 assert sum(part.size for part in chunk.parts) == chunk.size
         assert gateway.runs_of(manifest)
     assert Reader(gateway).read() == gateway.rows()
+
+
+@pytest.mark.law("R2", "R3")
+@pytest.mark.usefixtures("small_parts")
+def test_manifest_that_another_process_wrote_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "_SLICE_ROWS_MAX", 1)
+    gateway = busy()
+    left = iter([True] * 24)
+    assert not gateway.build(lambda: next(left, False)).finished
+    written: list[bytes] = []
+
+    def meanwhile() -> bool:
+        if not written:
+            gateway.build()
+            written.append(gateway.objects.bodies[manifest_key(GATEWAY, gateway.latest().id)])
+            gateway.push(insert("r00", at=at_ms(99), n=1))
+        return True
+
+    done = gateway.build(meanwhile)
+
+    assert [gateway.objects.bodies[manifest_key(GATEWAY, done.checkpoint)]] == written
 
 
 @pytest.mark.law("R2")

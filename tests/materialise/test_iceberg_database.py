@@ -402,3 +402,41 @@ def test_invalid_iceberg_url_is_refused_without_revealing_secrets(url: str) -> N
     with pytest.raises(ValidationFailed) as refused:
         opened_database(url, "g")
     assert "word" not in refused.value.message
+
+
+@pytest.mark.law("P3")
+def test_schema_that_another_process_changed_is_read_with_its_rows(lake: LakeDatabases) -> None:
+    reader, writer = lake.adapter("acme"), lake.adapter("acme")
+    rows = [make_delta(Op.INSERT, TABLE, "r1", {"n": 1}, client_id="c", hlc=1)]
+    first = batch(TABLE, rows, schema=schema(TABLE, {"n": "integer"}))
+    writer.insert_deltas(first).unwrap()
+    assert reader.latest_state(TABLE, "r1").unwrap() == {"n": 1}
+    assert reader.tables().unwrap()[TABLE] == writer.tables().unwrap()[TABLE]
+    wider = schema(TABLE, {"n": "integer", "m": "integer"}, version=2, delete_wins=True)
+    writer.ensure_schema(wider).unwrap()
+    assert reader.latest_state(TABLE, "r1").unwrap() == {"n": 1}
+
+    assert reader.tables().unwrap()[TABLE] == wider
+
+
+def test_file_with_deletions_is_not_read_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch, lake: LakeDatabases
+) -> None:
+    adapter = lake.adapter("acme")
+    rows = [make_delta(Op.INSERT, TABLE, "r1", {"n": 1}, client_id="c", hlc=1)]
+    adapter.insert_deltas(batch(TABLE, rows)).unwrap()
+    files: list[StateFiles] = []
+    whole = StateFiles.whole
+
+    def noting(self: StateFiles, task: Any) -> Any:
+        files.append(self)
+        return whole(self, task)
+
+    monkeypatch.setattr(StateFiles, "whole", noting)
+    assert adapter.latest_state(TABLE, "r1").unwrap() == {"n": 1}
+    (task,) = files[-1].tasks
+    monkeypatch.setattr(files[-1]._lake, "read", lambda _: "read")
+    assert whole(files[-1], task) != "read", "it is cached"
+    task.delete_files.add(task.file)
+
+    assert whole(files[-1], task) == "read"

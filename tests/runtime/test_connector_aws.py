@@ -11,7 +11,13 @@ import pytest
 from moto import mock_aws
 
 from lakesync.errors import AdapterFailed
-from lakesync.runtime.polls import REMEMBERED_S_MAX, EventBridgePolls, Secrets, schedule_name
+from lakesync.runtime.polls import (
+    ABSENT_S_MAX,
+    REMEMBERED_S_MAX,
+    EventBridgePolls,
+    Secrets,
+    schedule_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +43,10 @@ def test_connector_secrets_are_stored_cached_forgotten_and_removed() -> None:
     now = [0.0]
     secrets = Secrets(lambda: client, "stack/connectors/", seconds=lambda: now[0])
     assert secrets.get("g/c") == {}
-    now[0] += REMEMBERED_S_MAX
+    client.create_secret(Name="stack/connectors/g/c", SecretString='{"password": "none"}')
+    assert secrets.get("g/c") == {}
+    now[0] += ABSENT_S_MAX
+    assert secrets.get("g/c") == {"password": "none"}, "that there is none is remembered briefly"
     secrets.put("g/c", {"password": "one"})
     secrets.put("g/c", {"password": "two"})
     assert secrets.get("g/c") == {"password": "two"}

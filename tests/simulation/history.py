@@ -271,6 +271,7 @@ class History:
         event = self.appends(delta.table)
         before = NOTHING if event else before
         after = row_of([delta] if event else [*self.of_row.get(key, ()), delta])
+        after = NOTHING if delta.op is Op.DELETE else after  # what it leaves is not its writer's
         left_out = eyes.left_out(delta.table)
         if any(name.lower() in left_out for name, _ in delta.columns):
             raise Violation("nobody writes what is left out", f"{delta}: {eyes}")

@@ -392,12 +392,10 @@ class LiveQuery(Reading[list[T]]):
         """Return the rows, if they are others than those that it gave last."""
 
         def rows() -> list[T] | Unchanged:
-            names, answer = self._database.read(self._sql, self._parameters)
-            kinds = self._database.kinds(names, self._sql, self._parameters)
-            state = names, answer, kinds
+            state = self._database.typed(self._sql, self._parameters)
             if state == self._last:
                 return UNCHANGED
-            given: list[T] = self._shape(names, answer, kinds)
+            given: list[T] = self._shape(*state)
             self._last = state
             return given
 

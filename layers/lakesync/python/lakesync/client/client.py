@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.outbox import OutboxEntry
     from lakesync.client.storage.own_writes import Keep
     from lakesync.client.storage.private_files import GivenKey
-    from lakesync.client.storage.queries import Kinds
+    from lakesync.client.storage.queries import TypedAnswer
     from lakesync.client.storage.sqlite_file import Durability
     from lakesync.client.sync import PullSummary, SyncSummary
     from lakesync.client.upload import PushSummary
@@ -393,8 +393,8 @@ class Client(Connecting, OutboxKeeper):
     def _read(self, sql: str, parameters: object) -> Answer:
         return self._file.database.read(sql, parameters)
 
-    def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
-        return self._file.database.kinds(names, sql, parameters)
+    def _typed(self, sql: str, parameters: object) -> TypedAnswer:
+        return self._file.database.typed(sql, parameters)
 
     def _attempt(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]:
         return attempt(operation, self._is_sound)

@@ -135,8 +135,9 @@ class Connection:
 
         def answer() -> Answer:  # not `query`: the columns' names are needed even without rows
             given = cells_of(parameters)
-            names, rows = editor._read(sql, given)  # noqa: SLF001
-            kinds = {} if self._as_cells else editor._kinds(names, sql, given)  # noqa: SLF001
+            if self._as_cells:
+                return editor._read(sql, given)  # noqa: SLF001
+            names, rows, kinds = editor._typed(sql, given)  # noqa: SLF001
             return names, shape(tuple)(names, rows, kinds)
 
         return _value(query_result(answer))

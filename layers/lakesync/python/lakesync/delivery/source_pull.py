@@ -285,8 +285,8 @@ class _Reading:
         was_begun = place is not None
         place = place or self._begin(name)
         if place and place.row_id is not None:
-            place = self._rows(name, place)
-            if was_begun and place.row_id is None:
+            place, reads = self._rows(name, place)
+            if place.row_id is None and (was_begun or reads > 1):
                 place = self._changed_meanwhile(name, place)
         if place:
             self.places[key] = place  # behind the others: the next page begins with them
@@ -294,6 +294,8 @@ class _Reading:
     def _begin(self, name: str) -> TablePlace | None:
         """Get where a table's rows begin; None while the destination is being filled with them."""
         place = TablePlace(self._database.mark(name).unwrap(), row_id="")
+        if not place.commit:
+            return None
         if self._filter.viewer.sees_rows_of(name):
             behind = self._database.query_deltas_since(name, Position(*place[:2]), 1)
             if isinstance(behind, Err) and isinstance(behind.error, CursorExpired):
@@ -304,7 +306,7 @@ class _Reading:
         """Continue a table's history; None if its rows have to be read again."""
         if not self._filter.viewer.sees_rows_of(name):
             mark = self._database.mark(name).unwrap()
-            return place if mark == place.commit else None
+            return place if mark in {0, place.commit} else None  # 0: it is being filled again
         has_more, is_first = True, True
         while has_more and not self.page.is_cut:
             if not is_first and not self._budget.allows_read():
@@ -337,21 +339,22 @@ class _Reading:
             return place
         return followed
 
-    def _rows(self, name: str, place: TablePlace) -> TablePlace:
-        """Continue a table's rows, as the client sees them."""
-        row_id, has_more = place.row_id or "", True
+    def _rows(self, name: str, place: TablePlace) -> tuple[TablePlace, int]:
+        """Continue a table's rows, as the client sees them; returns how often it was read, too."""
+        row_id, has_more, reads = place.row_id or "", True, 0
         while has_more:
             if not self._budget.allows_read():
                 self.page.is_cut = True
-                return place._replace(row_id=row_id)
+                return place._replace(row_id=row_id), reads
+            reads += 1
             page = self._database.rows_after(name, row_id, ROWS_READ_MAX).unwrap()
             for row, state in page.rows.items():
                 deltas = self._filter.row(name, row, state)
                 if deltas and not self.page.add(deltas):
-                    return place._replace(row_id=row_id)
+                    return place._replace(row_id=row_id), reads
                 row_id = row
             has_more = page.has_more
-        return place._replace(row_id=None)
+        return place._replace(row_id=None), reads
 
 
 # --- a page ---------------------------------------------------------------------------------------

@@ -312,10 +312,14 @@ class Filling:
                 return False
             self._desk.check_declared()
             claim = self._put(claim) if claim.place is not None else self._remove(claim)
+            if self._is_asked_again():
+                return self.go_on(has_time)
             self._save(claim)
         if appends and not self._put_events(claim.until, has_time):
             return False
         self._put_rows({}, claim, is_last=True)
+        if self._is_asked_again():
+            return self.go_on(has_time)
         self._end()
         return True
 
@@ -416,6 +420,13 @@ class Filling:
         desk = self._desk
         rows = RowImages(desk.table, 0, claim.until, images, desk.schema(), is_last, desk.horizon())
         desk.put_rows(rows)
+
+    def _is_asked_again(self) -> bool:
+        """Return whether another filling was asked for: it includes rows that this one has put."""
+        try:
+            return not read_fill_claim(self._desk.objects.get_object(self._key)).until
+        except NotFound:
+            return False  # another process has completed it
 
     def _save(self, claim: FillClaim) -> None:
         self._desk.objects.put_object(self._key, claim.to_json().encode(), "application/json")

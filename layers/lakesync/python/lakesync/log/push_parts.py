@@ -186,8 +186,8 @@ class WriteRules:
         """Return whether the entry has no room for the logged columns of one more delta."""
         return self._size_bytes > self._bytes_max
 
-    def may_write(self, key: RowKey, before: RowState, after: RowState) -> bool:
-        """Return whether the client may change a row so.
+    def may_write(self, key: RowKey, before: RowState, after: RowState | None) -> bool:
+        """Return whether the client may change a row so, or delete it: then there is no ``after``.
 
         The decision uses the row as it was before the commit: a client may give a row away and, in
         the same transaction, write the rest of it. If deletes win and the row does not exist, the
@@ -196,9 +196,10 @@ class WriteRules:
         """
         _, columns = self._of(key[0])
         before = self._before.get(key, before)
-        stays = any(after.columns.get(name) == one for name, one in before.columns.items())
+        written = after.columns if after else {}
+        stays = any(written.get(name) == one for name, one in before.columns.items())
         before = before if stays else self._config.as_read(key[0], before)
-        rows = (rule_values(before, columns), rule_values(after, columns))
+        rows = (rule_values(before, columns), after and rule_values(after, columns))
         return self._viewer.may_write(key[0], *rows)
 
     def refusal(self, delta: Delta, before: RowState, after: RowState) -> LakeSyncError | None:
@@ -209,7 +210,9 @@ class WriteRules:
         """
         if self._viewer.shown(delta) is not delta:
             return ColumnOmitted(_OMITTED, field="columns")
-        if not self.may_write((delta.table, delta.row_id), before, after):
+        # What a delete leaves of later updates is no row that its writer makes.
+        made = None if delta.op is Op.DELETE else after
+        if not self.may_write((delta.table, delta.row_id), before, made):
             return Forbidden(_FORBIDDEN)
         if self._lacks_the_rest(delta, before, after):
             return RowDeleted(_DELETED)

@@ -234,7 +234,10 @@ class Builder:
             progress.checkpoint, gateway, progress.epoch, progress.since,
             {name: chunked for name, chunked in progress.tables.items() if chunked.chunks},
         )  # fmt: skip
-        put_manifest(self._objects, manifest)
+        # Another process may have ended this build, with parts that are cut at other rows, and a
+        # client may be reading them.
+        if manifest.id not in self._checkpoints.ids(gateway):
+            put_manifest(self._objects, manifest)
         self._objects.delete_object(names.progress_key(gateway))
         return BuildReport(manifest.id, manifest.since, progress.rows - rows_before)
 

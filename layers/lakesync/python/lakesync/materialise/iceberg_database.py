@@ -147,6 +147,11 @@ class IcebergTables(HeadedTables):
 # --- one table ------------------------------------------------------------------------------------
 
 
+def _location(pair: Pair | None) -> str:
+    """Return where the metadata of a table's state is; empty before it was looked at."""
+    return pair.state.metadata_location if pair else ""
+
+
 _NOT_LOOKED_AT: Final = "a table is looked at before it is read or written"
 
 
@@ -192,7 +197,9 @@ class LakeTable:
     def newest(self) -> Head:
         """Return the newest head."""
         with asking():
-            self._pair = loaded(self._place, self._keeper, self._table)
+            before, self._pair = self._pair, loaded(self._place, self._keeper, self._table)
+            if self._pair and _location(before) not in {"", _location(self._pair)}:
+                self._changed()  # by another process: its schema may be another
             if self._pair is None:
                 return Head()
             head = self._pair.head(self._table)

@@ -273,12 +273,13 @@ class StateFiles:
 
     def whole(self, task: FileScanTask) -> pa.Table:
         """Return everything that a file contains."""
+        if task.delete_files:  # which may increase a moment later
+            return self._lake.read(task)
         path, schema = task.file.file_path, self._table.schema().schema_id
         rows = self._remembered.get(path, schema)
         if rows is None:
             rows = self._lake.read(task)
-            if not task.delete_files:  # a file's deletions may increase a moment later
-                self._remembered.put(path, schema, rows)
+            self._remembered.put(path, schema, rows)
         return rows
 
     def holding(self, row_ids: Iterable[str]) -> dict[str, int]:

@@ -273,6 +273,8 @@ REMEMBERED_S_MAX: Final = 300
 """How long a secret that was read is cached: each read costs, and a changed secret takes effect
 after this time, or when its source refuses the cached one.
 """
+ABSENT_S_MAX: Final = 10
+"""How long it is remembered that there is no such secret."""
 
 _FOR_A_MOMENT: Final = frozenset(
     {"InvalidRequestException", "ThrottlingException", "ResourceExistsException"}
@@ -303,7 +305,9 @@ class Secrets:
     def get(self, name: str) -> Mapping[str, str]:
         """Return a secret's fields; none if there is no such secret."""
         known = self._read.get(name)
-        if known and self._seconds() - known[0] < REMEMBERED_S_MAX:
+        # One that is missing may be about to be stored: a connector is stored before its secrets.
+        for_s = REMEMBERED_S_MAX if known and known[1] else ABSENT_S_MAX
+        if known and self._seconds() - known[0] < for_s:
             return known[1]
         answer = self._ask("get_secret_value", {"SecretId": self._prefix + name}, absent={})
         fields: dict[str, str] = json.loads(answer.get("SecretString", "{}"))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.app_table import Answer
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.queries import Kinds
+    from lakesync.client.storage.queries import TypedAnswer
     from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
     from lakesync.errors import LakeSyncError
@@ -170,8 +170,7 @@ class Editor(ABC):
 
         def rows() -> list[Any]:
             shaped, given = shape(as_), as_cells(parameters)
-            names, answer = self._read(sql, given)
-            return shaped(names, answer, self._kinds(names, sql, given))
+            return shaped(*self._typed(sql, given))
 
         return query_result(rows)
 
@@ -225,7 +224,7 @@ class Editor(ABC):
     def _read(self, sql: str, parameters: object) -> Answer: ...
 
     @abstractmethod
-    def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds: ...
+    def _typed(self, sql: str, parameters: object) -> TypedAnswer: ...
 
     @abstractmethod
     def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]: ...
@@ -292,8 +291,9 @@ class Transaction(Editor):
         self._must_be_open()
         return own_answer(self._file.connection, sql, parameters)
 
-    def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
-        return own_kinds(self._file.connection, names, sql, parameters)
+    def _typed(self, sql: str, parameters: object) -> TypedAnswer:
+        names, rows = self._read(sql, parameters)
+        return names, rows, own_kinds(self._file.connection, names, sql, parameters)
 
     def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]:
         self._must_be_open()

@@ -50,6 +50,8 @@ Kinds: TypeAlias = "Mapping[str, str]"
 """By the name of an answer's column, as what its cells are read; not those that are the values. See
 `lakesync.client.storage.cell_values.reader`.
 """
+TypedAnswer: TypeAlias = "tuple[list[str], list[tuple[object, ...]], Kinds]"
+"""The names of an answer's columns, its rows, and as what the columns are read."""
 
 _QUERIES_REMEMBERED: Final = 512
 _COLUMNS: Final = (
@@ -124,7 +126,15 @@ class CommittedKinds:
         self._reads: dict[str, frozenset[ColumnKey]] = {}
         self._answers: dict[str, tuple[Sequence[str], Kinds]] = {}
 
-    def of(self, names: Sequence[str], sql: str, parameters: object) -> Kinds:
+    def answered(self, sql: str, parameters: object) -> TypedAnswer | None:
+        """Run a query; None if something was committed before its types were known."""
+        self._look_again()
+        version = self._version
+        names, rows = answer_of(self._reader, sql, self.compared(sql, parameters))
+        kinds = self._of(names, sql, parameters)
+        return (names, rows, kinds) if self._version == version else None
+
+    def _of(self, names: Sequence[str], sql: str, parameters: object) -> Kinds:
         """Return as what the columns of a query's answer are read."""
         self._look_again()
         known = self._answers.get(sql)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.app_table import Answer
     from lakesync.client.storage.private_files import Key
-    from lakesync.client.storage.queries import Kinds
+    from lakesync.client.storage.queries import TypedAnswer
 
 # --- failures -------------------------------------------------------------------------------------
 
@@ -436,10 +436,32 @@ class Database:
         with self._reading:
             return tables_in(self._kinds.reads_of(sql, parameters))
 
-    def kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
-        """Return the types as which the columns of a query's answer are read, by committed data."""
+    def typed(self, sql: str, parameters: object = ()) -> TypedAnswer:
+        """Run one query on committed data; returns also as which types its columns are read.
+
+        Both are of one moment: a commit between them may change how a column's cells are read.
+        """
         with self._reading:
-            return self._kinds.of(names, sql, parameters)
+            answer = self._kinds.answered(sql, parameters)
+            if answer is None:
+                with self._snapshot():
+                    answer = self._kinds.answered(sql, parameters)
+        assert answer is not None  # noqa: S101 - a snapshot has one version
+        return answer
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Let the reading connection see one moment; it may begin nothing for an app's query."""
+        self._reader.set_authorizer(None)
+        self._reader.execute("BEGIN")
+        try:
+            self._reader.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            self._reader.set_authorizer(only_reads)
+            yield
+        finally:
+            self._reader.set_authorizer(None)
+            self._reader.execute("ROLLBACK")
+            self._reader.set_authorizer(only_reads)
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
