@@ -11,7 +11,7 @@ import pytest
 
 from lakesync.runtime.polls import schedule_name
 from tests.stack.test_connectors import rows_of
-from tests.support.deployed import executed
+from tests.support.deployed import executed, polls_ended
 from tests.support.destinations import (
     SqlDestination,
     mariadb_dialect,
@@ -49,18 +49,7 @@ class Flows:
     def declare(self, body: dict[str, Any]) -> None:
         """Declare a flow, and wait for the end of the poll with which it begins."""
         self.ask("POST", "", body)
-        wanted = {"gateway": self.tenant.gateway, "name": body["name"]}
-        steps, machine = self.aws.client("stepfunctions"), self.aws.output("PollStateMachineArn")
-
-        def polls() -> list[str]:
-            every = steps.list_executions(stateMachineArn=machine)["executions"]
-            shown = [steps.describe_execution(executionArn=one["executionArn"]) for one in every]
-            return [
-                one["status"] for one in shown if json.loads(one["input"]).items() >= wanted.items()
-            ]
-
-        statuses = answered(polls, lambda statuses: statuses and "RUNNING" not in statuses)
-        assert set(statuses) == {"SUCCEEDED"}, statuses
+        polls_ended(self.tenant, body["name"])
 
     def status(self, name: str) -> dict[str, Any]:
         """Return how a flow goes, as the command line shows it."""

@@ -28,7 +28,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.wire.records import decode_records
 from tests.support.oracle import expected_row
-from tests.support.waiting import DEPLOYED_S
+from tests.support.waiting import DEPLOYED_S, answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -316,3 +316,19 @@ def executed(aws: Aws, output: str, given: dict[str, Any] | None = None) -> dict
             return described
         assert time.monotonic() < deadline, described
         time.sleep(0.2)
+
+
+def polls_ended(tenant: Tenant, name: str) -> None:
+    """Wait until all polls of a connector or flow that were begun have ended, with success."""
+    wanted = {"gateway": tenant.gateway, "name": name}
+    steps, machine = tenant.aws.client("stepfunctions"), tenant.aws.output("PollStateMachineArn")
+
+    def polls() -> list[str]:
+        every = steps.list_executions(stateMachineArn=machine)["executions"]
+        shown = [steps.describe_execution(executionArn=one["executionArn"]) for one in every]
+        return [
+            one["status"] for one in shown if json.loads(one["input"]).items() >= wanted.items()
+        ]
+
+    statuses = answered(polls, lambda statuses: statuses and "RUNNING" not in statuses)
+    assert set(statuses) == {"SUCCEEDED"}, statuses
