@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters import mysql as mysql_dialect
-from lakesync.adapters import postgres as postgres_dialect
+from lakesync.adapters import mysql, postgres
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position
 from lakesync.errors import (
@@ -183,8 +182,8 @@ def test_full_disk_is_reported_as_quota_exceeded_and_recovers(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements that end soon."""
-    monkeypatch.setitem(postgres_dialect._SETTINGS, "statement_timeout", "500")
-    monkeypatch.setattr(mysql_dialect, "STATEMENT_TIMEOUT_S", 1)
+    monkeypatch.setitem(postgres._SETTINGS, "statement_timeout", "500")
+    monkeypatch.setattr(mysql, "STATEMENT_TIMEOUT_S", 1)
 
 
 @pytest.mark.law("P2", "P8")

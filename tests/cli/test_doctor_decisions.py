@@ -22,7 +22,6 @@ from lakesync.cli.doctor import (
     well,
     wrong,
 )
-from lakesync.cli.doctor import deployment as stacks
 from lakesync.cli.doctor.protection import PROTECTION, RECOVERY, STREAM
 from tests.infrastructure.stack import template
 
@@ -69,11 +68,11 @@ def test_durations_are_shown_in_readable_units(seconds: float, text: str) -> Non
 
 
 def test_the_stack_outputs_that_doctor_reads_are_in_the_template() -> None:
-    assert set(stacks.OUTPUTS) <= set(template()["Outputs"])
+    assert set(deployment.OUTPUTS) <= set(template()["Outputs"])
 
 
 def test_a_completely_deployed_stack_has_no_faults() -> None:
-    assert faults(stacks.stack_state("UPDATE_COMPLETE", stacks.OUTPUTS)) == []
+    assert faults(deployment.stack_state("UPDATE_COMPLETE", deployment.OUTPUTS)) == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_a_completely_deployed_stack_has_no_faults() -> None:
     ],
 )
 def test_a_failed_or_running_deployment_is_reported(status: str, finding: str) -> None:
-    assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{finding}: {status}"]
+    assert faults(deployment.stack_state(status, deployment.OUTPUTS)) == [f"{finding}: {status}"]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +97,13 @@ def test_a_failed_or_running_deployment_is_reported(status: str, finding: str) -
     ],
 )
 def test_a_rolled_back_deployment_is_reported_with_advice(status: str, advice: str) -> None:
-    [first, *_] = stacks.stack_state(status, stacks.OUTPUTS)
+    [first, *_] = deployment.stack_state(status, deployment.OUTPUTS)
     assert advice in first.do
 
 
 def test_a_missing_stack_output_is_named() -> None:
-    some = set(stacks.OUTPUTS) - {"RetainFunction"}
-    assert faults(stacks.stack_state("CREATE_COMPLETE", some)) == [
+    some = set(deployment.OUTPUTS) - {"RetainFunction"}
+    assert faults(deployment.stack_state("CREATE_COMPLETE", some)) == [
         "the stack has no output RetainFunction"
     ]
 

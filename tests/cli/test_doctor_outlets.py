@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer import admin_stores as connectors_module
+from lakesync.buffer import admin_stores
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_stores import MemoryConnectors
 from lakesync.cli.doctor.progress import (
@@ -153,7 +153,7 @@ def test_connectors_and_polled_flows_of_all_gateways_are_checked(
     leased = stack.connectors.lease("blue", "moves", NOW_MS, NOW_MS + 1)
     fault = PollState(fault=Fault("ADAPTER_REFUSED", "no", NOW_MS))
     stack.connectors.save("blue", "moves", leased.lease, fault.to_json(), 0)
-    monkeypatch.setattr(connectors_module, "DynamoConnectors", lambda *_: stack.connectors)
+    monkeypatch.setattr(admin_stores, "DynamoConnectors", lambda *_: stack.connectors)
 
     assert json.loads(fault.to_json())["fault"]["code"] == "ADAPTER_REFUSED"
     assert said(check_connectors(stack)) == [

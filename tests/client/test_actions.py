@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.client import ActionStatus, Client, ClientStatus, Fault, MemoryTransport, SyncLoop
 from lakesync.client.device_time import system_clock
-from lakesync.client.storage import action_queue as queue_module
+from lakesync.client.storage import action_queue
 from lakesync.client.storage.action_queue import RETRY_MS_MAX, RETRY_MS_MIN, SENT_AGAIN_MS_MAX
 from lakesync.errors import (
     ActionFailed,
@@ -176,7 +176,7 @@ def test_an_invalid_action_is_an_err_and_is_not_queued(
     ]
     assert all(isinstance(error_of(result), ActionInvalid) for result in wrong)
     assert client.actions.pending().unwrap() == []
-    monkeypatch.setattr(queue_module, "QUEUED_MAX", 1)
+    monkeypatch.setattr(action_queue, "QUEUED_MAX", 1)
     ship(client)
     assert error_of(run("shipping", "ship")).code == "BACKPRESSURE_ERROR"
 
@@ -453,7 +453,7 @@ def test_closing_a_client_ends_the_wait_for_an_action_with_an_error(shop: Shop) 
 def test_only_the_latest_action_results_and_all_dead_letters_are_kept(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_module, "DONE_KEPT_MAX", 3)
+    monkeypatch.setattr(action_queue, "DONE_KEPT_MAX", 3)
     client = opened(shop)
     shop.fails.append(ActionFailed("no"))
     for order in range(8):

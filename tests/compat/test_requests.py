@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.runtime.api import pull as route
+from lakesync.runtime.api import pull
 from tests.compat.requests import HLC, now, row
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class TestPull:
         for number in range(4):
             value = {"column": "title", "value": "x" * 3_000}
             gateway.push(row(f"r{number}", hlc=str(int(HLC) + number), columns=[value]))
-        monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 12_000)
+        monkeypatch.setattr(pull, "ANSWER_BYTES_MAX", 12_000)
         plain = {"accept-encoding": "identity"}
         params = {"since": "0", "limit": "1000"}
         gateway.ask("GET", "/sync/{}/pull", params=params, headers=plain, client="client-2")

@@ -12,8 +12,7 @@ from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.port import NO_ANSWER, Outside, SourceColumn, SourceTable
 from lakesync.connectors.registry import Definition, configured, connector_type, registration_from
-from lakesync.connectors.sql import postgres_capture as capture_source
-from lakesync.connectors.sql import sql_source
+from lakesync.connectors.sql import postgres_capture, sql_source
 from lakesync.connectors.sql.sql_types import answered
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
@@ -53,7 +52,7 @@ class InSubnets:
         self.closed = 0
         self.objects = MemoryAdapter()
         monkeypatch.setattr(sql_source, "SqlConnector", self.made)
-        monkeypatch.setattr(capture_source, "forget", self.forgotten)
+        monkeypatch.setattr(postgres_capture, "forget", self.forgotten)
 
     def made(self, database: Any, settings: Any, storage: Storage) -> InSubnets:
         """Make the source."""

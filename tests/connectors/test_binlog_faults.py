@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from lakesync.connectors import FEED
 from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.registry import registration_from
-from lakesync.connectors.sql import binlog as binlog_log
-from lakesync.connectors.sql import mysql_capture as binlog_feed
+from lakesync.connectors.sql import binlog, mysql_capture
 from lakesync.connectors.sql.sql_settings import MySqlSettings
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
@@ -61,7 +60,7 @@ def test_log_gap_triggers_a_full_re_read_that_finds_deletions(
 ) -> None:
     insert(world, 1, 2, 3)
     assert world.poll() == "done"
-    look = binlog_log.look(world.application.cursor())
+    look = binlog.look(world.application.cursor())
     if loss == "without names":
         world.run("SET GLOBAL binlog_row_metadata = MINIMAL")
     table = world.tables["a"]
@@ -195,7 +194,7 @@ def test_user_without_privileges_is_shown_the_grants_to_run(world: BinlogWorld) 
 def test_without_gtids_the_position_is_a_file_and_an_offset(
     world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binlog_log, "GTID_CHARACTERS_MAX", -1)
+    monkeypatch.setattr(binlog, "GTID_CHARACTERS_MAX", -1)
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 10)
     world.poll()
     for number in range(3):
@@ -224,7 +223,7 @@ def test_without_gtids_the_position_is_a_file_and_an_offset(
 def test_changes_of_other_tables_are_skipped_page_by_page(
     world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binlog_feed, "READ_BYTES_MAX", 3_000)
+    monkeypatch.setattr(mysql_capture, "READ_BYTES_MAX", 3_000)
     world.configure(only=("b",))
     world.poll()
     for number in range(30):

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from lakesync.connectors import FEED
 from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.registry import registration_from
-from lakesync.connectors.sql import postgres_capture as capture_source
-from lakesync.connectors.sql import replication_slot
+from lakesync.connectors.sql import postgres_capture, replication_slot
 from lakesync.connectors.sql.postgres_capture import DECODE_TRIES_MAX, CaptureConnector, forget
 from lakesync.connectors.sql.replication_slot import lsn_of, lsn_text
 from lakesync.connectors.sql.source_catalogue import PostgresSource
@@ -38,7 +37,7 @@ pytestmark = pytest.mark.emulator
 @pytest.fixture
 def world(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[CaptureWorld]:
     """A world with two tables."""
-    monkeypatch.setattr(capture_source, "Slot", SteppedSlot)
+    monkeypatch.setattr(postgres_capture, "Slot", SteppedSlot)
     tables = {"a": "id int PRIMARY KEY, v text, big text", "b": "id int PRIMARY KEY, v text"}
     made = CaptureWorld(postgres, tables)
     made.run(f"ALTER TABLE {made.tables['a']} ALTER big SET STORAGE EXTERNAL")
@@ -114,7 +113,7 @@ class SlowSlot(SteppedSlot):
 def test_transaction_that_times_out_in_decoding_triggers_a_full_re_read(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_source, "Slot", SlowSlot)
+    monkeypatch.setattr(postgres_capture, "Slot", SlowSlot)
     insert(world, 1, 2)
     assert world.poll() == "done"
     world.run(f"DELETE FROM {world.tables['a']} WHERE id = 1")

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.connectors import Change, SourcePage
-from lakesync.connectors import state as deletions_module
+from lakesync.connectors import Change, SourcePage, state
 from lakesync.result import Ok
 from tests.connectors.test_poll import World
 from tests.connectors.test_webhooks import JiraWorld
@@ -124,7 +123,7 @@ def test_reappeared_row_is_stamped_once_and_a_later_edit_wins() -> None:
 def test_oldest_noted_deletions_are_dropped_above_the_maximum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deletions_module, "NOTED_DELETIONS_MAX", 2)
+    monkeypatch.setattr(state, "NOTED_DELETIONS_MAX", 2)
     world = World()
     for number in range(100):
         world.source.put({f"{number}": number})

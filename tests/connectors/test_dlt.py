@@ -20,8 +20,7 @@ from moto import mock_aws
 
 from lakesync.connectors import Change, Outside, Storage
 from lakesync.connectors import poll as poll_module
-from lakesync.connectors.dlt import DLT, extraction
-from lakesync.connectors.dlt import dlt_source as made_module
+from lakesync.connectors.dlt import DLT, dlt_source, extraction
 from lakesync.connectors.dlt.extraction import instant_us
 from lakesync.connectors.registry import configured, secret_names, secrets_in, tables_of
 from lakesync.connectors.state import DeadLetters
@@ -420,10 +419,10 @@ def test_only_sources_installed_with_the_deployment_are_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = Storage(Objects(), "g", "c")
-    entry = EntryPoint("crm", f"{__name__}:crm", made_module.GROUP)
+    entry = EntryPoint("crm", f"{__name__}:crm", dlt_source.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _: crm)
     monkeypatch.setattr(
-        made_module, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted)
+        dlt_source, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted)
     )
     given_ = {
         "source": "crm", "arguments": {"team": "a", "token": {"secret": "t"}},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.connectors.sql import postgres_capture as capture_source
+from lakesync.connectors.sql import postgres_capture
 from lakesync.errors import Conflict
 from tests.support.captured_sources import CAPTURED, MYSQL, Captured
 from tests.support.capturing import NEVER, CaptureWorld, SteppedSlot
@@ -36,7 +36,7 @@ _OFTEN = {"put", "big", "touch", "move", "delete", "many"}
 
 @pytest.fixture(autouse=True)
 def _stepped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture_source, "Slot", SteppedSlot)
+    monkeypatch.setattr(postgres_capture, "Slot", SteppedSlot)
 
 
 @pytest.fixture(params=CAPTURED)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.checkpoint import store
-from lakesync.compat import follower_pulls as stream
+from lakesync.compat import follower_pulls
 from lakesync.compat.follower_progress import Follower, pack
 from lakesync.core.merge import fold, view
 from lakesync.runtime import wiring
-from lakesync.runtime.api import pull as route
+from lakesync.runtime.api import pull
 from lakesync.wire.records import decode_records
 from tests.functions.conftest import event
 from tests.support.builders import at_ms, delete, insert, update
@@ -177,7 +177,7 @@ def test_no_checkpoint_answer_names_a_table_hidden_by_sync_rules(
     served.rebuild()
     nexts = [served.get({"table": "lists", "part": "0"}).headers.get("x-checkpoint-next")]
     hidden = served.get({"table": "todos", "part": "0"})
-    monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 10)
+    monkeypatch.setattr(pull, "ANSWER_BYTES_MAX", 10)
     refused = served.get()
 
     assert nexts == [None]
@@ -256,9 +256,9 @@ def test_parts_are_served_from_the_named_checkpoint_until_its_removal(served: Se
 def test_a_checkpoint_too_large_for_one_answer_names_the_parts(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 1_000)
+    monkeypatch.setattr(pull, "ANSWER_BYTES_MAX", 1_000)
     plain = served.get()
-    monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 100)
+    monkeypatch.setattr(pull, "ANSWER_BYTES_MAX", 100)
     packed = served.get(gzip="gzip")
 
     for answer in (plain, packed):
@@ -271,7 +271,7 @@ def test_a_checkpoint_request_that_reads_too_much_is_refused(
 ) -> None:
     served.rules([])
     served.rebuild()
-    monkeypatch.setattr(stream, "READ_BYTES_MAX", 500)
+    monkeypatch.setattr(follower_pulls, "READ_BYTES_MAX", 500)
 
     answer = served.get(claims={"sub": "nobody"})
 

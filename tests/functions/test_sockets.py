@@ -17,8 +17,7 @@ from lakesync.core.messages import Pull, Push
 from lakesync.errors import Unavailable
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.ports import Connection, Revocation
-from lakesync.runtime import observe, websockets, wiring, wiring_connectors
-from lakesync.runtime import websocket_frames as frames_module
+from lakesync.runtime import observe, websocket_frames, websockets, wiring, wiring_connectors
 from lakesync.runtime.websocket_frames import COUNTED_AT_ONCE, WINDOW_FRAMES_MAX, WINDOW_S
 from lakesync.runtime.websockets import FramesSettings
 from lakesync.wire import lakesync_pb2 as pb
@@ -355,7 +354,7 @@ def test_an_unexpected_error_in_a_frame_is_answered_without_detail(
     def broken(*_: object) -> Any:
         raise KeyError("detail")
 
-    monkeypatch.setattr(frames_module.FrameService, "_pull", broken)
+    monkeypatch.setattr(websocket_frames.FrameService, "_pull", broken)
     refused = api.refusal(PULL)
 
     assert refused.error.code == "INTERNAL_ERROR"
@@ -370,7 +369,7 @@ def test_too_many_frames_close_the_connection_across_processes(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
     api.connect()
-    monkeypatch.setattr(frames_module.FrameService, "_pull", lambda *_: "page")
+    monkeypatch.setattr(websocket_frames.FrameService, "_pull", lambda *_: "page")
     served = [functions.load("frames") for _ in range(processes)]
     land, taken = Random(processes), 0
     while not api.sockets.closed:
@@ -390,7 +389,7 @@ def test_frames_are_counted_with_one_write_per_ten_and_none_for_few_frames(
     now_s = 1_800_000_000.5
     monkeypatch.setattr(time, "time", lambda: now_s)
     api.connect()
-    monkeypatch.setattr(frames_module.FrameService, "_pull", lambda *_: "page")
+    monkeypatch.setattr(websocket_frames.FrameService, "_pull", lambda *_: "page")
     count_frames, writes = api.connections.count_frames, []
 
     def counting(connection: Connection, window: int, number: int) -> bool:
@@ -441,7 +440,7 @@ def test_a_token_expiring_during_a_frame_closes_the_connection_at_the_next_frame
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.connect()
-    real = frames_module.FrameService._pull
+    real = websocket_frames.FrameService._pull
 
     def slow(*arguments: Any) -> str:
         connection = api.connections.get(GATEWAY, NAME)
@@ -449,7 +448,7 @@ def test_a_token_expiring_during_a_frame_closes_the_connection_at_the_next_frame
         api.connections.add(replace(connection, expires_s=time.time() - 1))
         return real(*arguments)
 
-    monkeypatch.setattr(frames_module.FrameService, "_pull", slow)
+    monkeypatch.setattr(websocket_frames.FrameService, "_pull", slow)
     assert api.send(PULL)[0] is Tag.PULL
     assert api.sockets.closed == []
     assert api.refusal(PULL).error.code == "AUTH_ERROR"

@@ -13,7 +13,6 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.errors import Unavailable
 from lakesync.gateway import broadcast, connected
-from lakesync.gateway import broadcast as module
 from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
 from lakesync.gateway.pull import PullService
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND, Revocation
@@ -373,11 +372,11 @@ def test_turn_of_a_dead_process_is_taken_over_once_it_expires(world: World) -> N
     world.connect("ann")
     settled(world)
     now_ms = world.time.wall_clock()
-    assert world.connections.begin(GATEWAY, "dead", now_ms, now_ms + module.TURN_MS_MAX)
+    assert world.connections.begin(GATEWAY, "dead", now_ms, now_ms + broadcast.TURN_MS_MAX)
     world.write("bob", "r1", title="first")
     world.notify()
     assert world.sockets.pages("to-ann") == []
-    world.time.sleep_ms(module.TURN_MS_MAX + 1)
+    world.time.sleep_ms(broadcast.TURN_MS_MAX + 1)
     world.write("bob", "r2", title="second")
     world.notify()
 

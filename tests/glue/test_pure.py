@@ -19,7 +19,7 @@ from lakesync.core.config import JSON, PARQUET
 from lakesync.core.deliveries import Batch, parse_claim
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
-from lakesync.maintenance import flush as plan
+from lakesync.maintenance import flush
 from lakesync.materialise.lake_catalogue import LakeCatalogue
 from lakesync.materialise.work_queue import LEASE_S, Lease, has_gap, lease_key, next_chain
 from lakesync_spark.common.arguments import Arguments, parse_arguments, parse_bigquery_arguments
@@ -71,7 +71,7 @@ def test_a_missing_argument_is_named() -> None:
 
 
 CLAIM: dict[str, Any] = json.loads(
-    plan.Batch("g1", "todos", 5, 9, (), {"Due": "due", "n": "n"}).claim(
+    flush.Batch("g1", "todos", 5, 9, (), {"Due": "due", "n": "n"}).claim(
         TableSchema("todos", (Column("n", "number"),), version=3, partition=("n",)), 10
     )
 )

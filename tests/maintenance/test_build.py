@@ -22,7 +22,7 @@ from lakesync.checkpoint.store import (
 )
 from lakesync.core.delta import CHANGES, Op, checked_delta, make_delta
 from lakesync.errors import AdapterFailed, CursorExpired, LakeSyncError, Unavailable
-from lakesync.maintenance import checkpoint_upkeep as build
+from lakesync.maintenance import checkpoint_upkeep
 from lakesync.maintenance.horizons import begin_epoch
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, update
@@ -153,7 +153,7 @@ def test_build_that_ran_out_of_time_continues_where_it_stopped(
     whole, gateway = busy(), busy()
     whole.build()
 
-    reports: list[build.BuildReport] = []
+    reports: list[checkpoint_upkeep.BuildReport] = []
     while len(reports) < 50 and not (reports and reports[-1].finished):
         left = iter([True] * 24)
         reports.append(gateway.build(lambda left=left: next(left, False)))  # type: ignore[misc]
@@ -267,7 +267,7 @@ def test_checkpoint_is_not_built_without_changes_or_before_it_is_due() -> None:
     hour_ms = 60 * MINUTE_MS
     first = gateway.build()
     gateway.time.now_ms += 10 * hour_ms
-    assert gateway.build() == build.BuildReport(first.checkpoint, first.since)
+    assert gateway.build() == checkpoint_upkeep.BuildReport(first.checkpoint, first.since)
 
     gateway.push(update("r1", at=at_ms(70), n=1))
     gateway.flushed()
@@ -292,10 +292,10 @@ def test_checkpoint_is_due_when_sync_rules_are_newer() -> None:
 
 
 def test_gateway_without_flushed_data_has_no_checkpoint() -> None:
-    assert Kept().build() == build.BuildReport()
+    assert Kept().build() == checkpoint_upkeep.BuildReport()
     unflushed = Kept()
     unflushed.push(insert("r1", at=at_ms(1)))
-    assert unflushed.build() == build.BuildReport()
+    assert unflushed.build() == checkpoint_upkeep.BuildReport()
     assert unflushed.objects.bodies == {}
 
 
@@ -330,7 +330,7 @@ def test_interrupted_build_restarts_after_a_new_epoch_a_trim_or_too_long_a_pause
     elif late == "trim":
         gateway.trim()
     else:
-        gateway.time.now_ms += build.PROGRESS_MS_MAX
+        gateway.time.now_ms += checkpoint_upkeep.PROGRESS_MS_MAX
 
     report = gateway.build()
 

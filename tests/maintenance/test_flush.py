@@ -19,7 +19,7 @@ from lakesync.core.deliveries import claims_of_message, tables_of_message
 from lakesync.errors import AdapterFailed, Backpressure
 from lakesync.log import declare
 from lakesync.log.lanes import Limits
-from lakesync.maintenance import flush as batch_module
+from lakesync.maintenance import flush
 from lakesync.maintenance import flush as run
 from lakesync.maintenance.flush import Flusher, due_gateways
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
@@ -428,7 +428,7 @@ def test_range_size_is_bounded_over_all_shards(lake: Lake, monkeypatch: pytest.M
     lake.administrator.place_table(GATEWAY, "todos", "hot")
     lake.fill(60, first=6)
     ranges = []
-    real = batch_module.rows_of
+    real = flush.rows_of
 
     def rows_of(entries: Any) -> Any:
         ranges.append(list(entries))
@@ -475,7 +475,7 @@ def test_many_tables_are_flushed_in_several_ranges_and_killed_flushes_make_progr
 def test_sparse_columns_split_a_batch_by_its_number_of_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batch_module, "BATCH_CELLS_MAX", 400)
+    monkeypatch.setattr(flush, "BATCH_CELLS_MAX", 400)
     lake = Lake()
     service = pusher(lake.buffer, time_=lake.time)
     for number in range(100):

@@ -12,7 +12,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import RowForgotten, Unavailable, ValidationFailed
-from lakesync.maintenance import horizons as forget
+from lakesync.maintenance import horizons
 from lakesync.maintenance.horizons import ForgetReport
 from lakesync.ports import HeadMoved
 from lakesync.wire.records import decode_row_state
@@ -359,7 +359,7 @@ def test_forgetting_killed_at_any_call_is_finished_by_the_next() -> None:
 def test_forgetting_that_ran_out_of_time_continues_where_it_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forget, "_SLICE_ROWS_MAX", 1)
+    monkeypatch.setattr(horizons, "_SLICE_ROWS_MAX", 1)
     gateway = old()
     place, rows, calls = "", 0, 0
     while True:

@@ -28,10 +28,7 @@ from lakesync.errors import (
     AdapterUnreachable,
     ValidationFailed,
 )
-from lakesync.materialise import iceberg_database as table_module
-from lakesync.materialise import state_table as state_files_module
-from lakesync.materialise import table_pair as sweeping_module
-from lakesync.materialise import table_pair as writing_module
+from lakesync.materialise import iceberg_database, state_table, table_pair
 from lakesync.materialise.lake_schema import EPOCH
 from lakesync.materialise.opening import lake_place, opened_database
 from lakesync.materialise.state_table import Leaves, StateFiles
@@ -145,12 +142,12 @@ def test_lake_of_a_stack_is_read_up_to_its_batch_mark_and_never_written(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lake's tables name no keeper, and its snapshots the epoch of a lease."""
-    write: Callable[..., int] = writing_module.commit
+    write: Callable[..., int] = table_pair.commit
 
     def commit(*given: Any) -> int:
         return write(*given[:-1], {**given[-1], EPOCH: "1"})
 
-    monkeypatch.setattr(table_module, "commit", commit)
+    monkeypatch.setattr(iceberg_database, "commit", commit)
     database, mirror = lake.adapter("acme"), MemoryDatabase()
     first = batch(
         TABLE, [put("a", 1, n=1), put("b", 2, n=2)], schema=schema(TABLE, {"n": "integer"})
@@ -302,8 +299,8 @@ def test_changed_row_rewrites_one_of_many_files(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.materialise.state_table.FILE_ROWS_MAX", 10)
-    monkeypatch.setattr(state_files_module, "REMEMBERED_ROWS", 20)
-    monkeypatch.setattr(state_files_module, "WINDOW_ROWS", 15)
+    monkeypatch.setattr(state_table, "REMEMBERED_ROWS", 20)
+    monkeypatch.setattr(state_table, "WINDOW_ROWS", 15)
     database, last = lake.adapter("acme"), 0
     rows = [put(f"r{number * 37 % 101:03}", number + 1, n=number) for number in range(101)]
     for start in range(0, 101, 26):
@@ -337,7 +334,7 @@ def test_changed_row_rewrites_one_of_many_files(
 def test_large_files_are_not_read_whole_to_find_rows(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files_module, "REMEMBERED_FILE_ROWS", 2)
+    monkeypatch.setattr(state_table, "REMEMBERED_FILE_ROWS", 2)
     rows = [put(f"r{number}", number + 1, n=number) for number in range(9)]
     lake.adapter("acme").insert_deltas(batch(TABLE, rows)).unwrap()
     reads: list[Any] = []
@@ -356,8 +353,8 @@ def test_large_files_are_not_read_whole_to_find_rows(
 def test_old_snapshots_are_removed_with_their_files_and_recent_ones_are_kept(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping_module, "SNAPSHOTS_KEPT", 3)
-    monkeypatch.setattr(sweeping_module, "KEPT_MS", -60_000)
+    monkeypatch.setattr(table_pair, "SNAPSHOTS_KEPT", 3)
+    monkeypatch.setattr(table_pair, "KEPT_MS", -60_000)
     database, last = lake.adapter("acme"), 0
     database.insert_deltas(first := batch(TABLE, [put("secret", 1, n=1)])).unwrap()
     last = first.last

@@ -13,7 +13,6 @@ import pytest
 from lakesync.buffer import item_format
 from lakesync.checkpoint.store import Manifest, manifest_from_json, manifest_to_json
 from lakesync.core import config
-from lakesync.core import config as configs
 from lakesync.core.deliveries import parse_claim
 from lakesync.core.messages import Pull
 from lakesync.errors import Retry, UpgradeRequired
@@ -32,7 +31,7 @@ def a_later_release() -> Iterator[None]:
     """What is declared meanwhile is declared by a release that raised the format."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "READS", config.READS + 1)
-        patch.setattr(configs, "WRITES", config.READS)
+        patch.setattr(config, "WRITES", config.READS)
         yield
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.checkpoint.store import Checkpoints, TableChunks, checkpoint_id, put_manifest
 from lakesync.gateway.filtered_reads import Records, RuleFilter
-from lakesync.maintenance import checkpoint_upkeep as build_module
+from lakesync.maintenance import checkpoint_upkeep
 from lakesync.maintenance.checkpoint_upkeep import Builder, Keeper
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import CHECKPOINTS, RULES
@@ -49,7 +49,7 @@ def manifest_stamp_too_high() -> list[Replaced]:
         named = replace(manifest, id=checkpoint_id(since, 0), since=since)
         put_manifest(objects, named)
 
-    return [(Builder, "_go_on", go_on), (build_module, "put_manifest", put)]
+    return [(Builder, "_go_on", go_on), (checkpoint_upkeep, "put_manifest", put)]
 
 
 @deliberate("the log is trimmed before there is a checkpoint", CHECKPOINTS)
@@ -64,7 +64,7 @@ def build_from_the_watermark() -> list[Replaced]:
         stamp: Stamp = max(log.top, state.watermark)
         return stamp
 
-    return [(build_module, "replay_from", newest)]
+    return [(checkpoint_upkeep, "replay_from", newest)]
 
 
 @deliberate("a checkpoint lacks the last chunk of each table", CHECKPOINTS)
@@ -77,7 +77,7 @@ def last_chunk_is_lost() -> list[Replaced]:
         }
         put_manifest(objects, replace(manifest, tables=tables))
 
-    return [(build_module, "put_manifest", put)]
+    return [(checkpoint_upkeep, "put_manifest", put)]
 
 
 @deliberate(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.client import client, gateway_http, upload
-from lakesync.client import download as apply_module
-from lakesync.client import resync as rebind_module
+from lakesync.client import client, download, gateway_http, resync, upload
 from lakesync.client.device_time import DeviceClock
 from lakesync.client.download import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.resync import Resyncer
-from lakesync.client.storage import app_table, editor, outbox
-from lakesync.client.storage import edits as writing
+from lakesync.client.storage import app_table, editor, edits, outbox
 from lakesync.client.storage.app_table import AppObjects, AppTable
 from lakesync.client.storage.file import Position
 from lakesync.client.storage.outbox import Outbox
@@ -101,7 +98,7 @@ def pages_replace_edits() -> list[Replaced]:
             after = fold(deltas, decode_row_state(base or None))
             yield table, row_id, after, row.base, row.waiting
 
-    return [(apply_module, "_merged", merged)]
+    return [(download, "_merged", merged)]
 
 
 @deliberate("edits leave the outbox when they are sent")
@@ -270,7 +267,7 @@ def plain_edits_join_transactions() -> list[Replaced]:
     ) -> Delta:
         if not file.connection.in_transaction:
             return real(file, op, table, row_id, columns)
-        return writing.Writer(file, is_group=False).write(op, table, row_id, columns)
+        return edits.Writer(file, is_group=False).write(op, table, row_id, columns)
 
     return [(client, "record", record)]
 
@@ -294,7 +291,7 @@ def rows_are_not_read_anew() -> list[Replaced]:
 def no_edit_moves() -> list[Replaced]:
     def rebind(file: ClientFile, keep: str) -> int:
         del keep
-        return rebind_module.rebind(file, "nothing")
+        return resync.rebind(file, "nothing")
 
     return [(client, "rebind", rebind)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.deliveries import announcement
 from lakesync.errors import FlushFailed
-from lakesync.maintenance import flush as announce_module
+from lakesync.maintenance import flush
 from lakesync.maintenance import flush as run_module
 from lakesync.maintenance.flush import Flusher, FlushReport, batches, rows_of
 from lakesync.ports import FlushState
@@ -110,7 +110,7 @@ def only_the_first_is_named() -> list[Replaced]:
     def named(claim: str, object_key: str = "", **_: Any) -> str:
         return announcement(claim, object_key)
 
-    return [(announce_module, "announcement", named)]
+    return [(flush, "announcement", named)]
 
 
 @deliberate("a flush of one table ends the range, also for the others", TABLE_FLUSHES)

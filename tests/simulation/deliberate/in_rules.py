@@ -14,7 +14,7 @@ from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, deltas_of
 from lakesync.core.visibility import Transition, Viewer, rule_columns, transition_of
 from lakesync.errors import WrongKey
-from lakesync.gateway import filtered_reads as rule_filter_module
+from lakesync.gateway import filtered_reads
 from lakesync.gateway.bootstrap import ChangedTables
 from lakesync.gateway.filtered_reads import Records, RuleFilter
 from lakesync.gateway.pull import PullService
@@ -42,7 +42,7 @@ def transitions(changed: dict[Transition, Transition]) -> list[Replaced]:
         real = transition_of(saw, sees, ends=ends)
         return changed.get(real, real)
 
-    return [(rule_filter_module, "transition_of", transition)]
+    return [(filtered_reads, "transition_of", transition)]
 
 
 @deliberate("filters are held against the delta instead of its row", RULES)
