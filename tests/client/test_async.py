@@ -19,7 +19,7 @@ from lakesync.client import (
     QueuedAction,
     SyncLoop,
 )
-from lakesync.client.async_editor import AsyncActions, AsyncQueuedAction, AsyncTransaction
+from lakesync.client.async_client import AsyncActions, AsyncQueuedAction, AsyncTransaction
 from lakesync.client.storage.editor import Transaction
 from lakesync.errors import ActionFailed, LakeSyncError, TransactionOpen, ValidationFailed
 from lakesync.result import Err, Ok
@@ -86,6 +86,7 @@ def test_the_async_client_has_the_same_methods_and_parameters_as_the_client(
         assert list(inspect.signature(twin).parameters) == list(
             inspect.signature(function).parameters
         ), name
+        assert twin.__doc__, name
     assert set(public(awaited)) - set(public(blocking)) == set()
 
 

@@ -176,7 +176,7 @@ PROGRAM = """
 from dataclasses import dataclass
 from datetime import date
 
-from lakesync.client import AsyncClient, Client
+from lakesync.client import AsyncClient, Client, SyncSummary
 
 
 @dataclass
@@ -194,6 +194,9 @@ def right(client: Client) -> date | None:
 
 async def right_too(client: AsyncClient) -> date | None:
     (await client.declare("todos", Todo)).unwrap()
+    (await client.insert("todos", "t1", {"due": None})).unwrap()
+    summary: SyncSummary = (await client.sync(mode="push")).unwrap()
+    print(summary.pushed.accepted, (await client.actions.run("a", "b")).unwrap().action_id)
     return (await client.query("SELECT * FROM todos", as_=Todo)).unwrap()[0].due
 """
 WRONG = """
@@ -201,11 +204,18 @@ WRONG = """
 def wrong(client: Client) -> int:
     client.declare("todos", 7)
     return client.query("SELECT * FROM todos", as_=Todo).unwrap()[0].due
+
+
+async def wrong_too(client: AsyncClient) -> int:
+    await client.insert("todos", 7)
+    await client.pull(of="orders")
+    await client.actions.run("a", "b", on_result=7)
+    return (await client.sync()).unwrap().pushed
 """
 
 
 @pytest.mark.law("K35")
-@pytest.mark.parametrize(("program", "faults"), [(PROGRAM, 0), (PROGRAM + WRONG, 2)])
+@pytest.mark.parametrize(("program", "faults"), [(PROGRAM, 0), (PROGRAM + WRONG, 6)])
 def test_mypy_checks_declared_classes_and_rows_read_as_them(
     tmp_path: Path, program: str, faults: int
 ) -> None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+from types import FunctionType
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.public_face import PACKAGES
 from tests.support.repository import LIBRARY, Module, library_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def exported(module: Module) -> list[str] | None:
@@ -44,6 +51,28 @@ def test_package_exports_exactly_the_names_it_imports() -> None:
     }
 
     assert set(exported(package) or []) == bound
+
+
+def test_public_names_and_their_methods_have_docstrings() -> None:
+    missing = [
+        f"{package}.{name}{'.' if member else ''}{member}"
+        for package in PACKAGES
+        for name in getattr(importlib.import_module(package), "__all__", ())
+        for member, value in documented(getattr(importlib.import_module(package), name))
+        if not inspect.getdoc(value)
+    ]
+
+    assert missing == []
+
+
+def documented(value: object) -> Iterator[tuple[str, object]]:
+    """Yield what help() shows of a public name: itself, and the methods of a class of ours."""
+    if inspect.isclass(value) or inspect.isfunction(value):
+        yield "", value
+    for name in dir(value) if inspect.isclass(value) else ():
+        member = inspect.getattr_static(value, name)
+        if not name.startswith("_") and isinstance(member, FunctionType | property | classmethod):
+            yield name, member
 
 
 def test_package_has_a_py_typed_marker() -> None:

@@ -6,8 +6,7 @@ process; `SyncLoop` syncs in the background.
 
 from lakesync.client.app_actions import Actions, ActionSummary, QueuedAction
 from lakesync.client.app_attachments import Attachments, UploadSummary
-from lakesync.client.async_client import AsyncClient
-from lakesync.client.async_editor import AsyncWatch
+from lakesync.client.async_client import AsyncClient, AsyncWatch
 from lakesync.client.change_feed import Callback, Watch
 from lakesync.client.client import Client
 from lakesync.client.client_status import ClientStatus, StoppedEdit
