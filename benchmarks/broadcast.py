@@ -13,10 +13,12 @@ from unittest.mock import patch
 
 from benchmarks.entries import at_most, cpu_us, sized
 from benchmarks.flights import WALL_MS
+from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.caller import DynamoCaller
-from lakesync.buffer.connections import DynamoConnections, connection_item
+from lakesync.buffer.connections import ItemConnections, connection_item
+from lakesync.buffer.dynamo_items import DynamoItemStore, attributes_of
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
@@ -180,16 +182,16 @@ class _Bench:
         self._store = _Answers(self._buffer, size)
         self._posted = 0
         sockets = ApiSockets("x.execute-api", "live", "eu-west-1", network=self._post)
-        connections = DynamoConnections(
-            "connections",
-            DynamoCaller("eu-west-1", send=self._store, credentials=lambda: ("key", "secret", "t")),
+        caller = DynamoCaller(
+            "eu-west-1", send=self._store, credentials=lambda: ("key", "secret", "t")
         )
+        connections = ItemConnections(DynamoItemStore("connections", caller))
         delivery = Delivery(sockets, connections, seconds=lambda: 0.0, sleep_s=lambda _: None)
         self._broadcaster = Broadcaster(
             PullService(self._buffer, wall_clock=lambda: self._now_ms),
             connections,
             delivery,
-            access=Access(MemoryAccess(), wall_clock=lambda: self._now_ms),
+            access=Access(ItemAccess(MemoryItemStore()), wall_clock=lambda: self._now_ms),
             wall_clock=lambda: self._now_ms,
         )
 
@@ -257,7 +259,7 @@ def _items(known: dict[int, Connection], size: int) -> Iterator[dict[str, Any]]:
         some = known[number % SCOPES]
         named = {"id": f"c{number:011}=", "client_id": f"phone-{number}", "user": f"user-{number}"}
         claims = {**some.claims, "sub": f"user-{number}"}
-        yield connection_item(
+        item = connection_item(
             Connection(
                 GATEWAY,
                 named["id"],
@@ -270,6 +272,7 @@ def _items(known: dict[int, Connection], size: int) -> Iterator[dict[str, Any]]:
                 some.rules,
             )
         )
+        yield attributes_of(item)
 
 
 def _item_bytes(item: dict[str, Any]) -> int:

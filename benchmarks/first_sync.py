@@ -23,9 +23,10 @@ from urllib.parse import urlsplit
 
 from benchmarks.entries import sized
 from benchmarks.memory import peak_mb
+from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.item_format import row_place
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
@@ -169,7 +170,7 @@ def serve(folder: Path) -> None:
         create_app(
             pull_routes(pulls),
             checkpoint_routes(CheckpointService(buffer, checkpoints)),
-            access=Access(MemoryAccess(), wall_clock=wall_clock),
+            access=Access(ItemAccess(MemoryItemStore()), wall_clock=wall_clock),
         )
     )
     server = HTTPServer(("127.0.0.1", 0), partial(_Handler, handler))

@@ -19,7 +19,8 @@ from hypothesis.stateful import (
 
 from lakesync.actions.engine import LEASE_MS
 from lakesync.actions.registrations import registration_from
-from lakesync.buffer.memory_stores import MemoryRuns
+from lakesync.buffer.admin_stores import ItemRuns
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.core.messages import Action, ActionOutcome, ActionPush
 from lakesync.errors import (
     ActionFailed,
@@ -39,11 +40,11 @@ class Killed(BaseException):
     """The process died here."""
 
 
-class FaultyRuns(MemoryRuns):
+class FaultyRuns(ItemRuns):
     """Runs of actions whose process dies, or whose answer is lost, at the next write."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MemoryItemStore())
         self.fault = ""
 
     def begin(self, key: ActionKey, seen: ActionRun | None, run: ActionRun, now_ms: int) -> bool:

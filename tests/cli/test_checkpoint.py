@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.buffer.admin_stores import DynamoAudit
+from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.caller import DynamoCaller
+from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.app import app
 from lakesync.cli.commands import gateways
@@ -105,7 +106,7 @@ class Retain:
         outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
         name = next(each["OutputValue"] for each in outputs if each["OutputKey"] == "AuditTable")
         caller = DynamoCaller(options["region_name"], options["endpoint_url"])
-        return DynamoAudit(name, caller).records(GATEWAY, AuditQuery())[0]
+        return ItemAudit(DynamoItemStore(name, caller)).records(GATEWAY, AuditQuery())[0]
 
     def push(self, table: str, count: int, at: int = 1) -> None:
         self.kept.push(

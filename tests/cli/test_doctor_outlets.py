@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer import admin_stores
+from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.cli.doctor.progress import (
     Outlet,
     Source,
@@ -46,9 +46,10 @@ class Stack:
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self.now_s = NOW_S
-        self.memory, self.connectors = MemoryBuffer(), MemoryConnectors()
+        self.memory, self.items = MemoryBuffer(), MemoryItemStore()
+        self.connectors = ItemConnectors(self.items)
         self.aws = SimpleNamespace(
-            output=lambda name: name, buffer=lambda _: self.memory, dynamo=lambda: None
+            output=lambda name: name, buffer=lambda _: self.memory, items=lambda _: self.items
         )
         self._keys = keys
 
@@ -131,7 +132,7 @@ def test_a_connector_with_a_fault_delay_or_dead_letters_is_reported(
 def test_a_connector_is_late_after_three_intervals_unless_told_to_wait(
     state: PollState, *, late: bool
 ) -> None:
-    store = MemoryConnectors()
+    store = ItemConnectors(MemoryItemStore())
     store.add("acme", "jira", Definition("jira", {}, every_minutes=15).to_json(), 0)
     leased = store.lease("acme", "jira", NOW_MS, NOW_MS + 1)
     assert leased
@@ -141,9 +142,7 @@ def test_a_connector_is_late_after_three_intervals_unless_told_to_wait(
     assert bool(source_of("acme", stored, NOW_S).late_s) is late
 
 
-def test_connectors_and_polled_flows_of_all_gateways_are_checked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_connectors_and_polled_flows_of_all_gateways_are_checked() -> None:
     stack: Any = Stack()
     for gateway in ("acme", "blue"):
         pusher(stack.memory).push(gateway, push(insert("r1", at=1, n=1)))
@@ -153,7 +152,6 @@ def test_connectors_and_polled_flows_of_all_gateways_are_checked(
     leased = stack.connectors.lease("blue", "moves", NOW_MS, NOW_MS + 1)
     fault = PollState(fault=Fault("ADAPTER_REFUSED", "no", NOW_MS))
     stack.connectors.save("blue", "moves", leased.lease, fault.to_json(), 0)
-    monkeypatch.setattr(admin_stores, "DynamoConnectors", lambda *_: stack.connectors)
 
     assert json.loads(fault.to_json())["fault"]["code"] == "ADAPTER_REFUSED"
     assert said(check_connectors(stack)) == [

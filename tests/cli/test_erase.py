@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.buffer.admin_stores import ItemConnectors
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.cli import erasure, session
 from lakesync.cli.commands import erase, gateways
 from lakesync.connectors import Storage
@@ -40,16 +41,16 @@ def taken() -> list[tuple[str, bytes]]:
 
 
 @pytest.fixture
-def connectors() -> MemoryConnectors:
+def connectors() -> ItemConnectors:
     """Return the connectors."""
-    return MemoryConnectors()
+    return ItemConnectors(MemoryItemStore())
 
 
 @pytest.fixture
 def slept(
     gateway: LocalGateway,
     taken: list[tuple[str, bytes]],
-    connectors: MemoryConnectors,
+    connectors: ItemConnectors,
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[float]:
     """Return how long the command waited, while the gateway's time passes."""
@@ -141,7 +142,7 @@ def test_erase_removes_rows_from_destinations_and_connector_storage(
     slept: list[float],
     gateway: LocalGateway,
     taken: list[tuple[str, bytes]],
-    connectors: MemoryConnectors,
+    connectors: ItemConnectors,
 ) -> None:
     write("warehouse.json", {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]})
     assert run("destinations", "add", "warehouse", "warehouse.json").exit_code == 0
@@ -165,7 +166,7 @@ def test_erase_removes_rows_from_destinations_and_connector_storage(
 
 @pytest.mark.law("E9", "E10")
 def test_erase_names_the_connectors_whose_polls_delay_it(
-    slept: list[float], connectors: MemoryConnectors, gateway: LocalGateway
+    slept: list[float], connectors: ItemConnectors, gateway: LocalGateway
 ) -> None:
     assert run(*ALONE, "UA1").exit_code == 0
     connectors.add(GATEWAY, "shop", b"{}", 0)

@@ -15,8 +15,9 @@ from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
 from lakesync.analysis import open_shared
-from lakesync.buffer.admin_stores import DynamoAudit
+from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.caller import DynamoCaller
+from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.cli import shared_lake as lake_shares
 from lakesync.cli.app import app
 from lakesync.cli.connection import Aws, Given, resolve
@@ -140,7 +141,7 @@ def tables(emulator: Emulator) -> None:
 
 def recorded(emulator: Emulator, operation: str) -> Any:
     caller = DynamoCaller(emulator.client_options()["region_name"], emulator.endpoint)
-    audit = DynamoAudit(aws().output("AuditTable"), caller)
+    audit = ItemAudit(DynamoItemStore(aws().output("AuditTable"), caller))
     return audit.records(STACK_WIDE, AuditQuery(operation=operation))[0][0]
 
 

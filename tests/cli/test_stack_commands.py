@@ -18,9 +18,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
-from lakesync.buffer.admin_stores import DynamoAudit
-from lakesync.buffer.admission import DynamoAccess
+from lakesync.buffer.admin_stores import ItemAudit
+from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.caller import DynamoCaller
+from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.cli import lake_tables as lake_job
 from lakesync.cli.app import app
 from lakesync.cli.commands import gateways
@@ -108,7 +109,7 @@ def known(emulator: Emulator) -> None:
         for name, value in emulator.environment().items():
             patch.setenv(name, value)
         for gateway in GATEWAYS:
-            DynamoAccess(table, caller).revoke(gateway, revoked)
+            ItemAccess(DynamoItemStore(table, caller)).revoke(gateway, revoked)
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +164,7 @@ def recorded(emulator: Emulator, gateway: str, operation: str) -> list[AuditReco
     stack = boto3.client("cloudformation", **options).describe_stacks(StackName=STACK)["Stacks"][0]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
     caller = DynamoCaller(options["region_name"], options["endpoint_url"])
-    audit = DynamoAudit(outputs["AuditTable"], caller)
+    audit = ItemAudit(DynamoItemStore(outputs["AuditTable"], caller))
     return audit.records(gateway, AuditQuery(operation=operation))[0]
 
 
@@ -271,7 +272,7 @@ def test_a_replay_that_cannot_be_audited_moves_no_message(
     def failing(*_: object) -> None:
         raise Unavailable("DynamoDB is away")
 
-    monkeypatch.setattr(DynamoAudit, "begin", failing)
+    monkeypatch.setattr(ItemAudit, "begin", failing)
     assert run("replay", "flush").exit_code != 0
 
     assert _bodies(emulator, "FlushQueue") == []

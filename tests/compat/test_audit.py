@@ -23,7 +23,7 @@ from tests.support.gateways import SeededChance
 from tests.support.sources import use_memory_source
 
 if TYPE_CHECKING:
-    from lakesync.buffer.memory_stores import MemoryAudit
+    from lakesync.buffer.admin_stores import ItemAudit
     from lakesync.ports import AuditRecord
     from tests.compat.requests import Asker
 
@@ -90,7 +90,7 @@ def operations() -> dict[str, tuple[str, str]]:
     }
 
 
-def store(gateway: Asker) -> MemoryAudit:
+def store(gateway: Asker) -> ItemAudit:
     return gateway.served.audit
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.buffer.admin_stores import ItemConnectors
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import Storage, missing_rows
 from lakesync.connectors import poll as poll_module
 from lakesync.connectors.dlt import extraction
@@ -28,15 +29,15 @@ SECRET = "the value that has to go"
 ANN = ("people", "ann")
 
 
-def registered(name: str = NAME, state: bytes = b"") -> MemoryConnectors:
+def registered(name: str = NAME, state: bytes = b"") -> ItemConnectors:
     """Return a store with one connector, and how far it is."""
-    store = MemoryConnectors()
+    store = ItemConnectors(MemoryItemStore())
     store.add(GATEWAY, name, b"{}", 0)
     save(store, state, name)
     return store
 
 
-def save(store: MemoryConnectors, state: bytes, name: str = NAME) -> None:
+def save(store: ItemConnectors, state: bytes, name: str = NAME) -> None:
     leased = store.lease(GATEWAY, name, NOW_MS, NOW_MS + 1)
     assert leased
     store.save(GATEWAY, name, leased.lease, state, 0)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryAudit
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import SourceColumn, SourceTable
 from lakesync.connectors.polls import CHANGES_KEPT_MAX, LOOK_MS, NOTE, SEVERE, WARNING, SourceSchema
 from lakesync.connectors.registry import Definition, registration_from
@@ -211,7 +212,7 @@ def test_schema_change_is_recorded_once_after_a_kill_before_saving() -> None:
 def test_schema_change_is_audited_and_published_as_an_event(
     monkeypatch: pytest.MonkeyPatch, bus: str
 ) -> None:
-    world, store, events = PolledWorld(monkeypatch), MemoryAudit(), []
+    world, store, events = PolledWorld(monkeypatch), ItemAudit(MemoryItemStore()), []
 
     class Events:
         """EventBridge."""

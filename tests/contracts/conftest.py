@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from moto import mock_aws
 
+from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_items import MemoryItemStore
 from tests.support.modelled import modelled_buffer
-from tests.support.stores import Servers
+from tests.support.stores import TABLE, Servers
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import Buffer
 
 _numbers = itertools.count()
@@ -83,6 +86,19 @@ def buffer(store: str, request: pytest.FixtureRequest) -> Buffer:
         return modelled_buffer()
     servers: Servers = request.getfixturevalue("servers")
     return (servers.emulator() if store == "emulator" else servers.dynamodb_local()).buffer()
+
+
+@pytest.fixture
+def items(store: str, request: pytest.FixtureRequest) -> ItemStore:
+    """An item store of each implementation."""
+    if store == "memory":
+        return MemoryItemStore()
+    if store == "model":
+        request.getfixturevalue("credentials")
+        return DynamoItemStore(TABLE, modelled_buffer()._call)
+    servers: Servers = request.getfixturevalue("servers")
+    address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
+    return DynamoItemStore(TABLE, address.caller())
 
 
 @pytest.fixture

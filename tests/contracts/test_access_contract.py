@@ -7,27 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.admission import DynamoAccess
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.admission import ItemAccess
 from lakesync.errors import ValidationFailed
 from lakesync.ports import KnownClient, Revocation, Seen
-from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import AccessStore
-    from tests.support.stores import Servers
 
 ODD = ["c|1", "|", "user", "\U0001f600" * 32]
 
 
 @pytest.fixture
-def access(store: str, request: pytest.FixtureRequest) -> AccessStore:
-    """A store of each implementation."""
-    if store == "memory":
-        return MemoryAccess()
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
-    return DynamoAccess(TABLE, address.caller())
+def access(items: ItemStore) -> ItemAccess:
+    return ItemAccess(items)
 
 
 def user_of(access: AccessStore, gateway: str, client_id: str) -> str | None:

@@ -8,38 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.admin_stores import DynamoHandlers, DynamoRuns
-from lakesync.buffer.memory_stores import MemoryHandlers, MemoryRuns
+from lakesync.buffer.admin_stores import ItemHandlers, ItemRuns
 from lakesync.ports import ActionKey, ActionRun, RunState
-from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import ActionRuns, HandlerStore
-    from tests.support.stores import Servers
 
 NOW = 1_800_000_000_000
-STORES = ["memory", pytest.param("dynamodb_local", marks=pytest.mark.emulator),
-          pytest.param("emulator", marks=pytest.mark.emulator)]  # fmt: skip
-
-
-@pytest.fixture(params=STORES)
-def stores(request: pytest.FixtureRequest) -> tuple[HandlerStore, ActionRuns]:
-    """Stores of each implementation."""
-    if request.param == "memory":
-        return MemoryHandlers(), MemoryRuns()
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
-    return DynamoHandlers(TABLE, address.caller()), DynamoRuns(TABLE, address.caller())
 
 
 @pytest.fixture
-def handlers(stores: tuple[HandlerStore, ActionRuns]) -> HandlerStore:
-    return stores[0]
+def handlers(items: ItemStore) -> HandlerStore:
+    return ItemHandlers(items)
 
 
 @pytest.fixture
-def runs(stores: tuple[HandlerStore, ActionRuns]) -> ActionRuns:
-    return stores[1]
+def runs(items: ItemStore) -> ActionRuns:
+    return ItemRuns(items)
 
 
 def begun(owner: str, action_id: str = "a1", outcome: bytes = b"") -> ActionRun:

@@ -7,32 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.admin_stores import DynamoAudit
-from lakesync.buffer.memory_stores import MemoryAudit
+from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.ports import AuditOutcome, AuditQuery, AuditRecord
-from tests.support.stores import TABLE
+from tests.support.stores import NOT_MODELLED
 
 if TYPE_CHECKING:
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import AuditStore
-    from tests.support.stores import Servers
 
 KEEP_S = 2_000_000_000
+pytestmark = pytest.mark.parametrize("store", NOT_MODELLED, indirect=True)
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        pytest.param("emulator", marks=pytest.mark.emulator),
-        pytest.param("dynamodb_local", marks=pytest.mark.emulator),
-    ]
-)
-def audit(request: pytest.FixtureRequest) -> AuditStore:
-    """A store of each implementation."""
-    if request.param == "memory":
-        return MemoryAudit()
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
-    return DynamoAudit(TABLE, address.caller())
+@pytest.fixture
+def audit(items: ItemStore) -> ItemAudit:
+    return ItemAudit(items)
 
 
 def record(

@@ -9,43 +9,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.admission import DynamoTickets
-from lakesync.buffer.connections import DynamoConnections
-from lakesync.buffer.memory_stores import MemoryConnections, MemoryTickets
+from lakesync.buffer.connections import ItemConnections, ItemTickets
 from lakesync.ports import Connection, NotifyState
-from tests.support.stores import TABLE
+from tests.support.stores import NOT_MODELLED
 
 if TYPE_CHECKING:
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import Connections, Tickets
-    from tests.support.stores import Servers
 
 NOW, LATER = 1_000_000, 2_000_000
-
-
-@pytest.fixture(
-    params=[
-        "memory",
-        pytest.param("emulator", marks=pytest.mark.emulator),
-        pytest.param("dynamodb_local", marks=pytest.mark.emulator),
-    ]
-)
-def stores(request: pytest.FixtureRequest) -> tuple[Connections, Tickets]:
-    """The stores of each implementation, of one table."""
-    if request.param == "memory":
-        return MemoryConnections(), MemoryTickets()
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
-    return DynamoConnections(TABLE, address.caller()), DynamoTickets(TABLE, address.caller())
+pytestmark = pytest.mark.parametrize("store", NOT_MODELLED, indirect=True)
 
 
 @pytest.fixture
-def connections(stores: tuple[Connections, Tickets]) -> Connections:
-    return stores[0]
+def connections(items: ItemStore) -> Connections:
+    return ItemConnections(items)
 
 
 @pytest.fixture
-def tickets(stores: tuple[Connections, Tickets]) -> Tickets:
-    return stores[1]
+def tickets(items: ItemStore) -> Tickets:
+    return ItemTickets(items)
 
 
 def connection(gateway: str, name: str = "L0SM9cOFvHcCIhw=") -> Connection:

@@ -7,26 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.admin_stores import DynamoConnectors
-from lakesync.buffer.memory_stores import MemoryConnectors
-from tests.support.stores import TABLE
+from lakesync.buffer.admin_stores import ItemConnectors
 
 if TYPE_CHECKING:
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import ConnectorStore
-    from tests.support.stores import Servers
 
 
-@pytest.fixture(
-    params=["memory", pytest.param("dynamodb_local", marks=pytest.mark.emulator),
-            pytest.param("emulator", marks=pytest.mark.emulator)]
-)  # fmt: skip
-def connectors(request: pytest.FixtureRequest) -> ConnectorStore:
-    """A store of each implementation."""
-    if request.param == "memory":
-        return MemoryConnectors()
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if request.param == "emulator" else servers.dynamodb_local()
-    return DynamoConnectors(TABLE, address.caller())
+@pytest.fixture
+def connectors(items: ItemStore) -> ItemConnectors:
+    return ItemConnectors(items)
 
 
 def test_connector_name_is_unique_within_a_gateway(

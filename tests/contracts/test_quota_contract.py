@@ -7,28 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakesync.buffer.admission import WINDOWS_AHEAD_MAX, DynamoQuotas
-from lakesync.buffer.memory_stores import MemoryQuotas
+from lakesync.buffer.admission import WINDOWS_AHEAD_MAX, ItemQuotas
 from lakesync.errors import ValidationFailed
 from lakesync.ports import Quota, Usage, WindowUsage
-from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
+    from lakesync.buffer.items import ItemStore
     from lakesync.ports import QuotaStore
-    from tests.support.stores import Servers
 
 ONE = Usage(1, 20, 300)
 UNSET = Quota()
 
 
 @pytest.fixture
-def quotas(store: str, request: pytest.FixtureRequest) -> QuotaStore:
-    """A store of each implementation."""
-    if store == "memory":
-        return MemoryQuotas()
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
-    return DynamoQuotas(TABLE, address.caller())
+def quotas(items: ItemStore) -> ItemQuotas:
+    return ItemQuotas(items)
 
 
 @pytest.mark.law("Q1")

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync.buffer.admin_stores import DynamoConnectors, DynamoHandlers
-from lakesync.buffer.admission import DynamoAccess, DynamoQuotas
+from lakesync.buffer.admin_stores import ItemConnectors, ItemHandlers
+from lakesync.buffer.admission import ItemAccess, ItemQuotas
 from lakesync.buffer.dynamo import DynamoBuffer
+from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import (
-    MemoryAccess,
-    MemoryConnectors,
-    MemoryHandlers,
-    MemoryItems,
-    MemoryQuotas,
-)
-from lakesync.buffer.removal import DynamoItems
+from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
+from lakesync.buffer.removal import DynamoRemoval
 from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import GatewayDeleted
@@ -41,14 +36,8 @@ from tests.support.lake import Objects
 from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
-    from lakesync.ports import (
-        AccessStore,
-        Buffer,
-        ConnectorStore,
-        GatewayItems,
-        HandlerStore,
-        QuotaStore,
-    )
+    from lakesync.buffer.items import ItemStore
+    from lakesync.ports import Buffer, GatewayItems
     from tests.support.stores import Address, Servers
 
 EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}
@@ -64,11 +53,12 @@ class Stored:
 
     buffer: Buffer
     items: GatewayItems
-    access: AccessStore
-    quotas: QuotaStore
-    connectors: ConnectorStore
-    handlers: HandlerStore
+    side: ItemStore
     address: Address | None = None
+
+    def __post_init__(self) -> None:
+        self.access, self.quotas = ItemAccess(self.side), ItemQuotas(self.side)
+        self.connectors, self.handlers = ItemConnectors(self.side), ItemHandlers(self.side)
 
     def deleter(self) -> Deleter:
         """Return what deletes a gateway."""
@@ -99,11 +89,8 @@ class Stored:
 def stored(store: str, request: pytest.FixtureRequest) -> Stored:
     """The stores of each implementation."""
     if store == "memory":
-        buffer, access, quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
-        connectors = MemoryConnectors()
-        handlers = MemoryHandlers()
-        items = MemoryItems(buffer, access, quotas, connectors, handlers)
-        return Stored(buffer, items, access, quotas, connectors, handlers)
+        memory, items = MemoryBuffer(), MemoryItemStore()
+        return Stored(memory, MemoryRemoval(memory, items), items)
     if store == "model":
         modelled: Any = request.getfixturevalue("buffer")
         caller, address = modelled._call, None
@@ -111,11 +98,8 @@ def stored(store: str, request: pytest.FixtureRequest) -> Stored:
         servers: Servers = request.getfixturevalue("servers")
         address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
         caller = address.caller()
-    return Stored(
-        DynamoBuffer(TABLE, caller), DynamoItems(TABLE, caller), DynamoAccess(TABLE, caller),
-        DynamoQuotas(TABLE, caller), DynamoConnectors(TABLE, caller),
-        DynamoHandlers(TABLE, caller), address,
-    )  # fmt: skip
+    side = DynamoItemStore(TABLE, caller)
+    return Stored(DynamoBuffer(TABLE, caller), DynamoRemoval(TABLE, caller), side, address)
 
 
 def filled(stored: Stored, gateway: str, rows: int = 40) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.connectors.port import Outside
 from lakesync.core.clock import stamp
@@ -85,7 +86,7 @@ class MortalEnd:
         return inserted
 
 
-class MortalStore(MemoryConnectors):
+class MortalStore(ItemConnectors):
     """Connectors whose poller may die."""
 
     steps: Steps
@@ -106,7 +107,7 @@ class World:
         """Make it; ``outside`` is what its operator allows, else databases on this machine."""
         self.steps = Steps()
         self.time = GivenTime(NOW_MS)
-        self.buffer, objects, store = MemoryBuffer(), Objects(), MortalStore()
+        self.buffer, objects, store = MemoryBuffer(), Objects(), MortalStore(MemoryItemStore())
         store.steps = self.steps
         self._service = pusher(self.buffer, time_=self.time)
         self.by_hand = PollingByHand(

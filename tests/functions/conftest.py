@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.admin_stores import ItemAudit, ItemConnectors, ItemHandlers, ItemRuns
+from lakesync.buffer.admission import ItemAccess, ItemQuotas
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import (
-    MemoryAccess,
-    MemoryAudit,
-    MemoryConnectors,
-    MemoryHandlers,
-    MemoryQuotas,
-    MemoryRuns,
-)
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.runtime import wiring, wiring_connectors
 from tests.support.function_environment import ENVIRONMENT
 from tests.support.logs import logged
@@ -74,9 +69,10 @@ class Functions:
     """Loads functions, as a cold start does, and calls them."""
 
     buffer: MemoryBuffer
-    access: MemoryAccess
-    quotas: MemoryQuotas
-    audit: MemoryAudit
+    items: MemoryItemStore
+    access: ItemAccess
+    quotas: ItemQuotas
+    audit: ItemAudit
     attachments: MemorySignedObjects
 
     def load(self, name: str) -> Callable[[Any, Any], Any]:
@@ -108,24 +104,25 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         monkeypatch.setenv(name, value)
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    buffer, access = MemoryBuffer(), MemoryAccess()
+    buffer, items = MemoryBuffer(), MemoryItemStore()
+    access = ItemAccess(items)
     monkeypatch.setattr(wiring, "buffer", lambda _: buffer)
     monkeypatch.setattr(wiring, "store", lambda _: access)
-    connectors = MemoryConnectors()
+    connectors = ItemConnectors(items)
     monkeypatch.setattr(wiring_connectors, "connector_store", lambda _: connectors)
-    handlers, runs = MemoryHandlers(), MemoryRuns()
+    handlers, runs = ItemHandlers(items), ItemRuns(MemoryItemStore())
     monkeypatch.setattr(wiring_connectors, "handler_store", lambda _: handlers)
     monkeypatch.setattr(wiring_connectors, "runs", lambda _: runs)
-    audit = MemoryAudit()
+    audit = ItemAudit(MemoryItemStore())
     monkeypatch.setattr(wiring, "audit_store", lambda _: audit)
-    quotas = MemoryQuotas()
+    quotas = ItemQuotas(items)
     monkeypatch.setattr(wiring, "quota_store", lambda _: quotas)
     # Mangum makes a loop for the life of its process, and a test is not one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     attachments = MemorySignedObjects()
     monkeypatch.setattr(wiring, "signed_objects", lambda _: attachments)
-    yield Functions(buffer, access, quotas, audit, attachments)
+    yield Functions(buffer, items, access, quotas, audit, attachments)
     asyncio.set_event_loop(None)
     loop.close()
 

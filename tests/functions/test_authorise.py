@@ -12,7 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from lakesync.buffer.memory_stores import MemoryConnections, MemoryTickets
+from lakesync.buffer.connections import ItemConnections, ItemTickets
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.core.gateway_identity import gateway_secret
 from lakesync.runtime import websockets
 from lakesync.runtime.websockets import TICKET_S_MAX
@@ -233,10 +234,10 @@ def test_a_token_in_the_query_string_is_accepted_only_when_enabled(
 
 
 @pytest.fixture
-def tickets(monkeypatch: pytest.MonkeyPatch) -> MemoryTickets:
-    kept = MemoryTickets()
+def tickets(monkeypatch: pytest.MonkeyPatch) -> ItemTickets:
+    kept = ItemTickets(MemoryItemStore())
     monkeypatch.setattr(websockets, "tickets", lambda _: kept)
-    monkeypatch.setattr(websockets, "connections", lambda _: MemoryConnections())
+    monkeypatch.setattr(websockets, "connections", lambda _: ItemConnections(MemoryItemStore()))
     return kept
 
 
@@ -250,7 +251,7 @@ def issued(functions: Functions) -> str:
 
 @pytest.mark.law("T10")
 def test_a_ticket_authorises_one_socket_handshake_with_its_tokens_claims(
-    functions: Functions, authorise_socket: Callable[..., Any], tickets: MemoryTickets
+    functions: Functions, authorise_socket: Callable[..., Any], tickets: ItemTickets
 ) -> None:
     ticket, other = issued(functions), issued(functions)
     assert ticket != other
@@ -269,7 +270,7 @@ def test_a_ticket_authorises_one_socket_handshake_with_its_tokens_claims(
 @pytest.mark.law("T10")
 @pytest.mark.parametrize("wrong", ["", "x", "x" * 43, "x" * 9_000, "\u00e9" * 43, "x" * 42 + "\n"])
 def test_an_unknown_ticket_is_refused(
-    authorise_socket: Callable[..., Any], tickets: MemoryTickets, wrong: str
+    authorise_socket: Callable[..., Any], tickets: ItemTickets, wrong: str
 ) -> None:
     assert set(authorise_socket({}, {"ticket": wrong})) == {"refused"}
 
@@ -278,7 +279,7 @@ def test_an_unknown_ticket_is_refused(
 def test_an_expired_ticket_is_refused(
     functions: Functions,
     authorise_socket: Callable[..., Any],
-    tickets: MemoryTickets,
+    tickets: ItemTickets,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticket = issued(functions)
@@ -290,7 +291,7 @@ def test_an_expired_ticket_is_refused(
 
 @pytest.mark.law("T10")
 def test_a_handshake_with_token_and_ticket_does_not_consume_the_ticket(
-    functions: Functions, authorise_socket: Callable[..., Any], tickets: MemoryTickets
+    functions: Functions, authorise_socket: Callable[..., Any], tickets: ItemTickets
 ) -> None:
     ticket = issued(functions)
     headers = {"Sec-WebSocket-Protocol": f"lakesync.v1, bearer.{token()}"}
@@ -303,7 +304,7 @@ def test_a_handshake_with_token_and_ticket_does_not_consume_the_ticket(
 def test_a_ticket_is_refused_over_https(
     functions: Functions,
     authorise: Callable[[dict[str, Any]], dict[str, Any]],
-    tickets: MemoryTickets,
+    tickets: ItemTickets,
 ) -> None:
     ticket = issued(functions)
     sent = with_token(ticket) | {"queryStringParameters": {"ticket": ticket}}
@@ -312,7 +313,7 @@ def test_a_ticket_is_refused_over_https(
 
 
 @pytest.mark.law("T10", "U6")
-def test_an_operator_gets_no_ticket(functions: Functions, tickets: MemoryTickets) -> None:
+def test_an_operator_gets_no_ticket(functions: Functions, tickets: ItemTickets) -> None:
     sent = event("pull_ticket")
     context = sent["requestContext"]["authorizer"]["lambda"]
     context["claims"] = json.dumps(json.loads(context["claims"]) | {"role": "operator"})
@@ -324,7 +325,7 @@ def test_an_operator_gets_no_ticket(functions: Functions, tickets: MemoryTickets
 def test_tickets_are_neither_stored_nor_logged(
     functions: Functions,
     authorise_socket: Callable[..., Any],
-    tickets: MemoryTickets,
+    tickets: ItemTickets,
     log: io.StringIO,
 ) -> None:
     ticket = issued(functions)

@@ -135,7 +135,7 @@ def test_an_unavailable_connector_store_is_raised_to_the_state_machine(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "lakesync.buffer.memory_stores.MemoryConnectors.connector",
+        "lakesync.buffer.admin_stores.ItemConnectors.connector",
         lambda *_: (_ for _ in ()).throw(Unavailable("away")),
     )
 

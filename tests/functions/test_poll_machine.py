@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.pages import client_id_of, delta_of
 from lakesync.connectors.poll import JOB_START_MS
@@ -102,7 +103,7 @@ class World:
         self.loses_answer: Callable[[], bool] = lambda: False
         self.starts_no_job = False
         self.store, self.pushes = (
-            MemoryConnectors(),
+            ItemConnectors(MemoryItemStore()),
             pusher(self.buffer, time_=self.time, limits=limits),
         )
         clock = self.time.wall_clock

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryItems
+from lakesync.buffer.memory_items import MemoryRemoval
 from lakesync.checkpoint import flushed_from_json
 from lakesync.core.destinations import Destination, Destinations
 from lakesync.errors import Contention, InternalError, ValidationFailed
@@ -134,7 +134,7 @@ def test_a_deleted_gateway_has_no_further_retention_tasks(
     run: Callable[..., dict[str, Any]], gateway: Kept, functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    items = MemoryItems(gateway.buffer, functions.access, functions.quotas)
+    items = MemoryRemoval(gateway.buffer, functions.items)
     monkeypatch.setattr(wiring, "items", lambda _: items)
     run("build")
     unfinished = run("delete", remaining_ms=1_000)
@@ -157,7 +157,7 @@ def test_deletion_of_an_unknown_gateway_is_not_found(
 ) -> None:  # fmt: skip
     empty = MemoryBuffer()
     monkeypatch.setattr(wiring, "buffer", lambda _: empty)
-    items = MemoryItems(empty, functions.access, functions.quotas)
+    items = MemoryRemoval(empty, functions.items)
     monkeypatch.setattr(wiring, "items", lambda _: items)
     gateway.objects.bodies.clear()
 

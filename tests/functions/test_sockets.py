@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.buffer.memory_stores import MemoryConnections
+from lakesync.buffer.connections import ItemConnections
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.errors import Unavailable
@@ -44,7 +45,7 @@ class Api:
 
     def __init__(self, functions: Functions) -> None:
         self.functions = functions
-        self.connections = MemoryConnections()
+        self.connections = ItemConnections(MemoryItemStore())
         self.sockets = FakeSockets()
         self._handlers: dict[str, Any] = {}
 

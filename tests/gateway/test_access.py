@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.admission import ItemAccess
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.errors import ClientTaken, LakeSyncError, Revoked, Unavailable, ValidationFailed
 from lakesync.gateway import access as module
 from lakesync.gateway.access import (
@@ -34,11 +35,11 @@ G = "g1"
 MINUTE_MS = 60_000
 
 
-class Store(MemoryAccess):
+class Store(ItemAccess):
     """A store that counts what it is asked, and may be away."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MemoryItemStore())
         self.asked: list[str] = []
         self.is_away = False
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lakesync.buffer.memory_stores import MemoryConnections
+from lakesync.buffer.connections import ItemConnections
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.errors import AdapterRefused, LakeSyncError, Revoked, Unavailable, Unreachable
 from lakesync.gateway.frame_delivery import (
     LATE_S,
@@ -28,7 +29,7 @@ class World:
 
     def __init__(self, readers: int, sockets: FakeSockets | None = None) -> None:
         self.sockets = sockets or FakeSockets()
-        self.connections = MemoryConnections()
+        self.connections = ItemConnections(MemoryItemStore())
         self.now_s = 0.0
         self.failures: list[LakeSyncError] = []
         self.delivery = Delivery(

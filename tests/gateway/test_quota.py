@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory_stores import MemoryQuotas
+from lakesync.buffer.admission import ItemQuotas
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.errors import RateLimited, Unavailable
 from lakesync.gateway import access as module
 from lakesync.gateway.access import BUSY_SHARE, PAUSE_MS, SHARES, WINDOW_MS, Quotas
@@ -19,11 +20,11 @@ WINDOW_PUSHES = PUSHES * WINDOW_MS // 1000
 SHARE = WINDOW_PUSHES // SHARES
 
 
-class Store(MemoryQuotas):
+class Store(ItemQuotas):
     """A store that counts reports, and may be away."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MemoryItemStore())
         self.reports = 0
         self.is_away = False
 

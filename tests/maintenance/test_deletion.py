@@ -11,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.buffer.admin_stores import ItemConnectors, ItemHandlers
+from lakesync.buffer.admission import ItemAccess, ItemQuotas
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import (
-    MemoryAccess,
-    MemoryConnectors,
-    MemoryHandlers,
-    MemoryItems,
-    MemoryQuotas,
-)
+from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
@@ -56,9 +52,9 @@ class World:
     """Some gateways with everything that can be stored of one."""
 
     def __init__(self) -> None:
-        self.buffer, self.access, self.quotas = MemoryBuffer(), MemoryAccess(), MemoryQuotas()
-        self.connectors = MemoryConnectors()
-        self.handlers = MemoryHandlers()
+        self.buffer, self.side = MemoryBuffer(), MemoryItemStore()
+        self.access, self.quotas = ItemAccess(self.side), ItemQuotas(self.side)
+        self.connectors, self.handlers = ItemConnectors(self.side), ItemHandlers(self.side)
         self.objects, self.time = Objects(), GivenTime(WALL_MS)
         for gateway in ("g1", *OTHERS):
             one = Destination("warehouse", "postgres", "warehouse")
@@ -98,8 +94,8 @@ class World:
         self.objects.put_object(f"attachments/{gateway}/0-1-5", b"bytes", "image/png")
 
     @property
-    def items(self) -> MemoryItems:
-        return MemoryItems(self.buffer, self.access, self.quotas, self.connectors, self.handlers)
+    def items(self) -> MemoryRemoval:
+        return MemoryRemoval(self.buffer, self.side)
 
     def deleter(self, life: Life | None = None) -> Deleter:
         """Return what deletes, as a process that may die has it."""
@@ -109,9 +105,7 @@ class World:
             buffer, wall_clock=self.time.wall_clock, sleep_ms=self.time.sleep_ms,
             chance=SeededChance(),
         )  # fmt: skip
-        items = MemoryItems(
-            buffer, of(self.access), of(self.quotas), of(self.connectors), of(self.handlers)
-        )
+        items = MemoryRemoval(buffer, of(self.side))
         return Deleter(
             buffer, items, of(self.access), of(self.objects), declare,
             wall_clock=self.time.wall_clock,
@@ -268,7 +262,8 @@ def test_deletion_out_of_time_is_completed_later() -> None:
 @given(st.lists(st.integers(0, 63), max_size=200))
 def test_no_push_is_committed_after_a_concurrent_deletion(choices: list[int]) -> None:
     steps = Steps(choices)
-    buffer, access, objects = SteppedBuffer(steps), MemoryAccess(), Objects()
+    buffer, side, objects = SteppedBuffer(steps), MemoryItemStore(), Objects()
+    access = ItemAccess(side)
     accepted: list[int] = []
     refused: list[str] = []
     at_deletion: list[int] = []
@@ -294,7 +289,7 @@ def test_no_push_is_committed_after_a_concurrent_deletion(choices: list[int]) ->
     def delete() -> None:
         clock = steps.wall_clock(-50)
         declare = Declare(buffer, wall_clock=clock, sleep_ms=steps.sleep_ms, chance=SeededChance())
-        items = MemoryItems(buffer, access, MemoryQuotas())
+        items = MemoryRemoval(buffer, side)
         deleter = Deleter(buffer, items, access, objects, declare, wall_clock=clock)
         reports.append(deleter.delete("g1", by="ops"))
 
@@ -311,7 +306,7 @@ def test_no_push_is_committed_after_a_concurrent_deletion(choices: list[int]) ->
 
     assert reports[0].deleted_ms
     assert set(refused) <= {"GATEWAY_DELETED", "CONTENTION", "UNAVAILABLE"}
-    items = MemoryItems(buffer, access, MemoryQuotas())
+    items = MemoryRemoval(buffer, side)
     assert not any(items.count("g1", ()).values())
     assert len(accepted) + len(refused) == 18
     assert buffer.heads("g1")[MAIN_LANE].recent == ()

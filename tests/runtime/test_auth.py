@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lakesync.buffer import item_format
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.admission import ItemAccess
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors.pages import client_id_of
 from lakesync.core.delta import CONNECTORS_USER, GATEWAY_CLIENT
 from lakesync.errors import AuthFailed, ClientTaken, Forbidden, Revoked, ValidationFailed
@@ -23,8 +24,8 @@ def claims(**changed: Any) -> dict[str, Any]:
     return {"sub": "c1", "gw": "g1", "exp": NOW + 60} | changed
 
 
-def letting_in(store: MemoryAccess | None = None) -> Access:
-    return Access(store or MemoryAccess(), wall_clock=lambda: int(NOW * 1000))
+def letting_in(store: ItemAccess | None = None) -> Access:
+    return Access(store or ItemAccess(MemoryItemStore()), wall_clock=lambda: int(NOW * 1000))
 
 
 def test_the_authoriser_context_preserves_every_claim() -> None:
@@ -71,7 +72,7 @@ def test_a_malformed_authoriser_context_is_refused(context: object) -> None:
 
 @pytest.mark.law("U1")
 def test_a_user_may_use_only_its_own_client_ids() -> None:
-    store = MemoryAccess()
+    store = ItemAccess(MemoryItemStore())
     ann = caller_of(verified(token_claims(claims(sub="ann"))), "g1", NOW, letting_in(store))
     bob = caller_of(verified(token_claims(claims(sub="bob"))), "g1", NOW, letting_in(store))
     for client_id in ("phone", "tablet", "ann"):
@@ -120,7 +121,7 @@ def test_a_user_whose_name_is_no_valid_client_id_must_state_one() -> None:
 
 @pytest.mark.law("U2")
 def test_a_revoked_user_is_refused_even_as_an_administrator() -> None:
-    store = MemoryAccess()
+    store = ItemAccess(MemoryItemStore())
     store.revoke("g1", Revocation("user", "c1", 0, "ops"))
     context = verified(token_claims(claims(role="admin")))
     with pytest.raises(Revoked):

@@ -23,14 +23,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.admin_stores import ItemAudit
+from lakesync.buffer.admission import ItemAccess, ItemQuotas
+from lakesync.buffer.connections import ItemConnections, ItemTickets
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import (
-    MemoryAccess,
-    MemoryAudit,
-    MemoryConnections,
-    MemoryQuotas,
-    MemoryTickets,
-)
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.follower_deltas import FollowingPushes
 from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
@@ -91,20 +88,20 @@ class Authorised:
 
 @cache
 def whole_api() -> FastAPI:
-    buffer, access = MemoryBuffer(), MemoryAccess()
+    buffer, access = MemoryBuffer(), ItemAccess(MemoryItemStore())
     services: dict[str, Any] = {
         "wall_clock": wall_clock,
         "sleep_ms": lambda _: None,
         "chance": Randomness(),
     }
-    audit = Audit(MemoryAudit(), wall_clock=wall_clock, token=Randomness().token)
+    audit = Audit(ItemAudit(MemoryItemStore()), wall_clock=wall_clock, token=Randomness().token)
     flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
     polling = PollingByHand(PushService(buffer, **services).push, wall_clock, access=access)
     destinations = DestinationAdmin(buffer, Objects(), Messages(), wall_clock=wall_clock)
     return create_app(
         push_routes(
             FollowingPushes(PushService(buffer, **services), buffer),
-            Quotas(MemoryQuotas(), Quota(0, 0, 0), wall_clock=wall_clock),
+            Quotas(ItemQuotas(MemoryItemStore()), Quota(0, 0, 0), wall_clock=wall_clock),
             body_bytes_max=100_000,
         ),
         pull_routes(
@@ -113,7 +110,7 @@ def whole_api() -> FastAPI:
             )
         ),
         checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
-        ticket_routes(SocketTickets(MemoryTickets(), wall_clock=wall_clock)),
+        ticket_routes(SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=wall_clock)),
         admin_routes(
             AdminService(buffer, **services),
             AccessAdmin(access, wall_clock=wall_clock),
@@ -124,14 +121,14 @@ def whole_api() -> FastAPI:
             lambda: Acting().admin,
             audit,
             lambda: ClientsAdmin(
-                access, buffer, MemoryConnections(), Mock(), cursor_of=lambda _: 0
+                access, buffer, ItemConnections(MemoryItemStore()), Mock(), cursor_of=lambda _: 0
             ),
             lambda: polling.flow_admin(buffer, destinations),
         ),
         action_routes(Acting().service),
         attachment_routes(
             lambda: AttachmentService(buffer, MemorySignedObjects(), bytes_max=1_000),
-            Quotas(MemoryQuotas(), Quota(0, 0, 0), wall_clock=wall_clock),
+            Quotas(ItemQuotas(MemoryItemStore()), Quota(0, 0, 0), wall_clock=wall_clock),
         ),
         webhook_routes(polling.webhooks),
         open_routes("wss://sockets.example/live"),

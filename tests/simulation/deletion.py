@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from lakesync.buffer.memory_stores import MemoryAccess, MemoryItems, MemoryQuotas
+from lakesync.buffer.admission import ItemAccess
+from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
 from lakesync.errors import LakeSyncError
 from lakesync.log.declare import Declare
 from lakesync.maintenance.erasure import OBJECT_KINDS, Deleter
@@ -36,7 +37,8 @@ class Deletion:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.stream("deletion")
-        self._access = MemoryAccess()
+        self._items = MemoryItemStore()
+        self._access = ItemAccess(self._items)
         self._is_proved = False
 
     def plan(self) -> None:
@@ -59,7 +61,7 @@ class Deletion:
         buffer, objects = SimulatedBuffer(world, process), SimulatedObjects(world, process)
         chance, sleep_ms = SimulatedChance(world, process), sleeper(world, process)
         declare = Declare(buffer, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
-        items = MemoryItems(buffer, self._access, MemoryQuotas())  # type: ignore[arg-type]  # as a process meets it
+        items = MemoryRemoval(buffer, self._items)  # type: ignore[arg-type]  # as a process meets it
         deleter = Deleter(buffer, items, self._access, objects, declare, wall_clock=clock)
         try:
             report = deleter.delete(
@@ -88,7 +90,7 @@ class Deletion:
             raise Violation("liveness", "the gateway is not deleted, or somebody waits")
         world.scheduler.run(world.scheduler.now_ms + WATCHED_MS)
         world.scheduler.run(until_ms, self._is_quiet)
-        counts = MemoryItems(world.store, self._access, MemoryQuotas()).count(GATEWAY, ())
+        counts = MemoryRemoval(world.store, self._items).count(GATEWAY, ())
         counts["objects"] = sum(key.startswith(_PREFIXES) for key in world.objects)
         if any(counts.values()):
             raise Violation("a deleted gateway is gone", f"{counts}")

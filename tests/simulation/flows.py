@@ -13,7 +13,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer.memory_stores import MemoryAccess, MemoryConnectors
+from lakesync.buffer.admin_stores import ItemConnectors
+from lakesync.buffer.admission import ItemAccess
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import large_polls, pages, poll, registry
 from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
@@ -109,7 +111,8 @@ class Flows:
         self.world = world
         self.random = world.stream("flows")
         self.ends = Ends(world)
-        self.store, self.secrets, self.access = MemoryConnectors(), MemorySecrets(), MemoryAccess()
+        self.store, self.secrets = ItemConnectors(MemoryItemStore()), MemorySecrets()
+        self.access = ItemAccess(MemoryItemStore())
         self.clicks = Clicks(world)
         self.runs = Runs(self)
         self.declared: dict[str, dict[str, Any]] = {}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.admission import ItemAccess
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.errors import ClientTaken, Revoked
 from lakesync.gateway.access import Access, AccessAdmin
 from tests.simulation.history import Violation
@@ -30,7 +31,7 @@ class Gate:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.stream("gate")
-        self._store = MemoryAccess()
+        self._store = ItemAccess(MemoryItemStore())
         self._admin = AccessAdmin(self._store, wall_clock=lambda: world.scheduler.elapsed_ms)
         self._changed: dict[tuple[str, str], tuple[int, bool]] = {}
         """Of users and clients: when they were last revoked or restored, and which of it."""

@@ -12,7 +12,8 @@ import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from lakesync.buffer.memory_stores import MemoryConnections
+from lakesync.buffer.connections import ItemConnections
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.gateway.broadcast import TURN_MS_MAX
 from lakesync.ports import Delivered
 from lakesync.wire import proto
@@ -80,7 +81,7 @@ class Sockets:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.stream("sockets")
-        self.connections = MemoryConnections()
+        self.connections = ItemConnections(MemoryItemStore())
         self._open: dict[str, Socket] = {}
         self._used_ms: dict[str, int] = {}
         """When a frame last went over each."""

@@ -15,7 +15,8 @@ from lakesync.actions.engine import NOT_DONE, UNKNOWN
 from lakesync.actions.registrations import Asker
 from lakesync.actions.service import ActionAdmin, ActionService, RunNote
 from lakesync.adapters import database_types as types
-from lakesync.buffer.memory_stores import MemoryHandlers, MemoryRuns
+from lakesync.buffer.admin_stores import ItemHandlers, ItemRuns
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.result import Err, Ok, Result
 from tests.support.polling import MemorySecrets
 
@@ -116,8 +117,8 @@ def use_memory_outside(monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
 class Acting:
     """What runs actions, and registers their handlers, without AWS."""
 
-    handlers: MemoryHandlers = field(default_factory=MemoryHandlers)
-    runs: Any = field(default_factory=MemoryRuns)
+    handlers: ItemHandlers = field(default_factory=lambda: ItemHandlers(MemoryItemStore()))
+    runs: Any = field(default_factory=lambda: ItemRuns(MemoryItemStore()))
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     outside: Outside = field(default_factory=lambda: Outside(("*",)))
     notes: list[RunNote] = field(default_factory=list)

@@ -12,7 +12,8 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.buffer.admission import DynamoAccess, DynamoQuotas
+from lakesync.buffer.admission import ItemAccess, ItemQuotas
+from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.compat import follower_progress
 from lakesync.compat.follower_progress import Follower, Position
 from lakesync.core.destinations import NO_DESTINATIONS, Destination, destinations_to_json
@@ -65,8 +66,8 @@ class Kept:
         self.model = LockedModel()
         self.objects, self.queue = Objects(), Messages()
         self.release = Release(self.model, self.objects, self.queue, self.time, 0)
-        self.access = DynamoAccess(TABLE, self.release.caller)
-        self.quotas = DynamoQuotas(TABLE, self.release.caller)
+        self.access = ItemAccess(DynamoItemStore(TABLE, self.release.caller))
+        self.quotas = ItemQuotas(DynamoItemStore(TABLE, self.release.caller))
 
     def items(self) -> list[dict[str, Any]]:
         """Return the items, in the order of their keys."""

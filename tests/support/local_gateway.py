@@ -25,15 +25,11 @@ import jwt
 
 from lakesync.adapters.lake.memory import MemorySignedObjects
 from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.buffer.admin_stores import ItemAudit, ItemConnectors, ItemHandlers
+from lakesync.buffer.admission import ItemAccess, ItemQuotas
+from lakesync.buffer.connections import ItemConnections, ItemTickets
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import (
-    MemoryAccess,
-    MemoryAudit,
-    MemoryConnections,
-    MemoryItems,
-    MemoryQuotas,
-    MemoryTickets,
-)
+from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.follower_deltas import FollowingPushes
 from lakesync.compat.follower_progress import cursor_of
@@ -102,14 +98,10 @@ class LocalGateway:
 
     url: str = ""
     buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
-    access: MemoryAccess = field(default_factory=MemoryAccess)
-    quotas: MemoryQuotas = field(default_factory=MemoryQuotas)
-    connections: MemoryConnections = field(default_factory=MemoryConnections)
+    items: MemoryItemStore = field(default_factory=MemoryItemStore)
     sockets: FakeSockets = field(default_factory=FakeSockets)
-    audit: MemoryAudit = field(default_factory=MemoryAudit)
     objects: Objects = field(default_factory=Objects)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
-    acting: Acting = field(default_factory=Acting)
     sources: Sources = field(default_factory=Sources)
     signed: SignedObjects = field(default_factory=MemorySignedObjects)
     """Where attachments are; another store may be put in its place."""
@@ -118,6 +110,12 @@ class LocalGateway:
     """Databases that refuse, by the names of their secrets: with the reason."""
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
+
+    def __post_init__(self) -> None:
+        self.access, self.quotas = ItemAccess(self.items), ItemQuotas(self.items)
+        self.connections = ItemConnections(MemoryItemStore())
+        self.audit = ItemAudit(MemoryItemStore())
+        self.acting = Acting(ItemHandlers(self.items))
 
     def ask_database(self, gateway: str, kind: str, secret: str) -> None:
         """Ask a database, as the function does that would use it."""
@@ -215,6 +213,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
     polling = PollingByHand(
         push.push,
         wall_clock,
+        ItemConnectors(local.items),
         objects=local.objects,
         access=local.access,
         secrets=local.secrets,
@@ -223,7 +222,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
     )
     acting = local.acting
     acting.wall_clock = wall_clock
-    items = MemoryItems(local.buffer, local.access, local.quotas, polling.store, acting.handlers)
+    items = MemoryRemoval(local.buffer, local.items)
     stores = local.buffer, items, local.access, local.objects
     task = delete_task(Deleter(*stores, declare, wall_clock=wall_clock), wall_clock)
 
@@ -253,7 +252,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
         ),
         pull_routes(FollowingPulls(pulls, local.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(local.buffer, checkpoints)),
-        ticket_routes(SocketTickets(MemoryTickets(), wall_clock=wall_clock)),
+        ticket_routes(SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=wall_clock)),
         admin_routes(
             admin,
             AccessAdmin(local.access, wall_clock=wall_clock),

@@ -8,8 +8,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lakesync.buffer.admin_stores import ItemConnectors, ItemRuns
+from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryAccess, MemoryConnectors, MemoryRuns
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors.connector_admin import ConnectorAdmin
 from lakesync.connectors.incoming_webhooks import Webhooks
 from lakesync.connectors.large_polls import LargePolls, read_whole
@@ -68,12 +70,12 @@ class PollingByHand:
 
     push: Callable[[str, Push], PushReceipt]
     wall_clock: Callable[[], int]
-    store: Any = field(default_factory=MemoryConnectors)
+    store: Any = field(default_factory=lambda: ItemConnectors(MemoryItemStore()))
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     objects: Any = field(default_factory=Objects)
-    access: MemoryAccess = field(default_factory=MemoryAccess)
+    access: ItemAccess = field(default_factory=lambda: ItemAccess(MemoryItemStore()))
     rows: Rows = field(default_factory=MemoryBuffer)
-    deliveries: MemoryRuns = field(default_factory=MemoryRuns)
+    deliveries: ItemRuns = field(default_factory=lambda: ItemRuns(MemoryItemStore()))
     outside: Outside = field(default_factory=lambda: Outside(databases=LOOPBACK))
     schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
     databases: dict[tuple[str, str], Any] = field(default_factory=dict)

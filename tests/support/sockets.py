@@ -6,8 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakesync.buffer.admission import ItemAccess
+from lakesync.buffer.connections import ItemConnections
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryAccess, MemoryConnections
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.gateway.access import Access
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import ConnectionSweep, rules_digest, scoped
@@ -66,8 +68,8 @@ class Hub:
     """A gateway's connections around a buffer in memory, and one process that notifies them."""
 
     buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
-    access: MemoryAccess = field(default_factory=MemoryAccess)
-    connections: MemoryConnections = field(default_factory=MemoryConnections)
+    access: ItemAccess = field(default_factory=lambda: ItemAccess(MemoryItemStore()))
+    connections: ItemConnections = field(default_factory=lambda: ItemConnections(MemoryItemStore()))
     sockets: FakeSockets = field(default_factory=FakeSockets)
     time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
 

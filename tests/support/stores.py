@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
+import pytest
 
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from lakesync.buffer.caller import Send
 
 TABLE = "lakesync-buffer"
+NOT_MODELLED = [
+    "memory",
+    pytest.param("emulator", marks=pytest.mark.emulator),
+    pytest.param("dynamodb_local", marks=pytest.mark.emulator),
+]
+"""The stores of contracts whose requests the model in `benchmarks.scale` does not know."""
 UNFLUSHED_INDEX: Any = {
     "IndexName": "unflushed",
     "KeySchema": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakesync.buffer.memory_stores import MemoryAccess
+from lakesync.buffer.admission import ItemAccess
 from lakesync.gateway.access import Access
 from tests.simulation.deliberate.registry import Replaced, deliberate
 
@@ -18,7 +18,7 @@ def last_user_wins() -> list[Replaced]:
         del self, gateway, client_id
         return user
 
-    return [(MemoryAccess, "client", client), (MemoryAccess, "bind", bind)]
+    return [(ItemAccess, "client", client), (ItemAccess, "bind", bind)]
 
 
 @deliberate("a client that was let in once is not asked for its user again")

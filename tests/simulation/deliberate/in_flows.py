@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.headed_database import HeadedTables, definition_of
-from lakesync.buffer.memory_stores import MemoryConnectors
+from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.connectors.connector_admin import Keeping
 from lakesync.connectors.large_polls import _LargeTable
 from lakesync.connectors.poll import Poll
@@ -82,21 +82,21 @@ def history_apart_from_its_mark() -> list[Replaced]:
 
 @deliberate("a lease is given to whoever asks, and a save asks for none", SLOW_FLOWS)
 def flow_lease_is_not_checked() -> list[Replaced]:
-    lease, save = MemoryConnectors.lease, MemoryConnectors.save
+    lease, save = ItemConnectors.lease, ItemConnectors.save
 
     def leased(
-        self: MemoryConnectors, gateway: str, name: str, now_ms: int, until_ms: int, mine: int = 0
+        self: ItemConnectors, gateway: str, name: str, now_ms: int, until_ms: int, mine: int = 0
     ) -> StoredConnector | None:
         del now_ms
         return lease(self, gateway, name, 1 << 60, until_ms, mine)
 
     def saved(
-        self: MemoryConnectors, gateway: str, name: str, number: int, state: bytes, until_ms: int
+        self: ItemConnectors, gateway: str, name: str, number: int, state: bytes, until_ms: int
     ) -> bool:
         stored = self.connector(gateway, name)
         return save(self, gateway, name, stored.lease if stored else number, state, until_ms)
 
-    return [(MemoryConnectors, "lease", leased), (MemoryConnectors, "save", saved)]
+    return [(ItemConnectors, "lease", leased), (ItemConnectors, "save", saved)]
 
 
 @deliberate("a flow's map drops the deletions of rows", FLOWS)

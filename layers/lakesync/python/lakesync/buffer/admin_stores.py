@@ -1,4 +1,4 @@
-"""What administrators keep of a gateway, on DynamoDB: connectors, action handlers, the audit.
+"""What administrators keep of a gateway, over an item store: connectors, actions, the audit.
 
 Connectors and action handlers are one item for each, in the buffer's table. A poll without news
 costs three write units: the lease, its beginning and its end.
@@ -35,15 +35,21 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from lakesync.buffer import item_format
 from lakesync.buffer.item_format import check_gateway
-from lakesync.buffer.requests import NEVER_WRITTEN, binary, encode, key, query_after
-from lakesync.buffer.requests import number as number_of
-from lakesync.buffer.requests import text as text_of
-from lakesync.buffer.table_calls import TableCalls, data, number, text
+from lakesync.buffer.items import (
+    ALWAYS,
+    MISSING,
+    NEVER_WRITTEN,
+    WRITTEN,
+    Change,
+    Check,
+    NewItem,
+    where,
+)
 from lakesync.ports import (
     ActionKey,
     ActionRun,
@@ -56,85 +62,54 @@ from lakesync.ports import (
 )
 from lakesync.ports.stores import STACK, id_of_time
 
+if TYPE_CHECKING:
+    from lakesync.buffer.items import Condition, Item, ItemStore, Value
+
 # --- connectors -----------------------------------------------------------------------------------
 
 
-_PAGE_ITEMS: Final = 100
-_AS_SEEN: Final = "d = :seen"
-_IS_FREE: Final = "attribute_exists(pk) AND (lu <= :now OR le = :mine)"
-_IS_MINE: Final = "le = :mine"
+class ItemConnectors:
+    """`lakesync.ports.ConnectorStore` over an item store."""
 
-
-class DynamoConnectors(TableCalls):
-    """`lakesync.ports.ConnectorStore` in the buffer's DynamoDB table."""
+    def __init__(self, items: ItemStore) -> None:
+        self._items = items
 
     def connectors(self, gateway: str) -> list[StoredConnector]:
-        """Return a gateway's connectors; a read unit for about five."""
-        pk, after = item_format.connector_pk(gateway), ""
-        items: list[dict[str, Any]] = []
-        while True:
-            answer = self._read("Query", query_after(self._table, pk, after, _PAGE_ITEMS))
-            items += answer["Items"]
-            if "LastEvaluatedKey" not in answer:
-                return [_connector(item) for item in items]
-            after = text(answer["LastEvaluatedKey"], "sk")
+        return [*map(_connector, self._items.query_all(item_format.connector_pk(gateway)))]
 
     def connector(self, gateway: str, name: str) -> StoredConnector | None:
-        """Return one; a read unit."""
-        item = self._get(item_format.connector_pk(gateway), name)
+        item = self._items.get(item_format.connector_pk(gateway), name)
         return _connector(item) if item else None
 
     def add(self, gateway: str, name: str, definition: bytes, now_ms: int) -> bool:
         """Register one; its leases begin at the time, so no lease of a removed one is valid."""
-        values = {":d": binary(definition), ":le": number_of(now_ms), ":zero": number_of(0)}
-        change = "SET d = :d, le = :le, lu = :zero"
-        return self._update(gateway, name, change, NEVER_WRITTEN, values) is not None
+        change = Change({"d": definition, "le": now_ms, "lu": 0})
+        return self._update(gateway, name, change, NEVER_WRITTEN)
 
     def change(self, gateway: str, name: str, seen: bytes, definition: bytes) -> bool:
-        """Change a definition; a write unit."""
-        values = {":d": binary(definition), ":seen": binary(seen)}
-        return self._update(gateway, name, "SET d = :d", _AS_SEEN, values) is not None
+        return self._update(gateway, name, Change({"d": definition}), where("d", "=", seen))
 
     def remove(self, gateway: str, name: str) -> None:
-        """Remove one; a write unit."""
-        item = key(item_format.connector_pk(gateway), name)
-        self._call("DeleteItem", encode({"TableName": self._table, "Key": item}))
+        self._items.delete(item_format.connector_pk(gateway), name)
 
     def lease(
         self, gateway: str, name: str, now_ms: int, until_ms: int, mine: int = 0
     ) -> StoredConnector | None:
-        """Take the right to poll one; a write unit."""
-        values = {
-            ":now": number_of(now_ms),
-            ":until": number_of(until_ms),
-            ":mine": number_of(mine),
-            ":one": number_of(1),
-        }
-        item = self._update(gateway, name, "SET lu = :until ADD le :one", _IS_FREE, values)
+        change = Change({"lu": until_ms}, add={"le": 1})
+        is_free = (*WRITTEN, (Check("lu", "<=", now_ms), Check("le", "=", mine)))
+        item = self._items.updated(item_format.connector_pk(gateway), name, change, is_free)
         return _connector(item) if item else None
 
     def save(self, gateway: str, name: str, lease: int, state: bytes, until_ms: int) -> bool:
-        """Save the progress of one; a write unit for each KB of it."""
-        values = {
-            ":ps": binary(state),
-            ":until": number_of(until_ms),
-            ":mine": number_of(lease),
-        }
-        return (
-            self._update(gateway, name, "SET ps = :ps, lu = :until", _IS_MINE, values) is not None
-        )
+        change = Change({"ps": state, "lu": until_ms})
+        return self._update(gateway, name, change, where("le", "=", lease))
 
-    def _update(
-        self, gateway: str, name: str, change: str, condition: str, values: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        return self._updated((item_format.connector_pk(gateway), name), change, condition, values)
+    def _update(self, gateway: str, name: str, change: Change, condition: Condition) -> bool:
+        return self._items.update(item_format.connector_pk(gateway), name, change, condition)
 
 
-def _connector(item: dict[str, Any]) -> StoredConnector:
-    state = data(item, "ps") if "ps" in item else b""
-    return StoredConnector(
-        text(item, "sk"), data(item, "d"), state, number(item, "le"), number(item, "lu")
-    )
+def _connector(item: Item) -> StoredConnector:
+    return StoredConnector(item["sk"], item["d"], item.get("ps", b""), item["le"], item["lu"])
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -146,136 +121,94 @@ _DAY_S: Final = 86_400
 _MINUTE_MS: Final = 60_000
 
 
-class DynamoHandlers(TableCalls):
-    """`lakesync.ports.HandlerStore` in the buffer's DynamoDB table."""
+class ItemHandlers:
+    """`lakesync.ports.HandlerStore` over an item store."""
+
+    def __init__(self, items: ItemStore) -> None:
+        self._items = items
 
     def handlers(self, gateway: str) -> list[StoredHandler]:
-        """Return a gateway's action handlers; a read unit for about five."""
-        pk, after = item_format.action_pk(gateway), ""
-        items: list[dict[str, Any]] = []
-        while True:
-            answer = self._read("Query", query_after(self._table, pk, after, _PAGE_ITEMS))
-            items += answer["Items"]
-            if "LastEvaluatedKey" not in answer:
-                return [StoredHandler(text(item, "sk"), data(item, "d")) for item in items]
-            after = text(answer["LastEvaluatedKey"], "sk")
+        items = self._items.query_all(item_format.action_pk(gateway))
+        return [StoredHandler(item["sk"], item["d"]) for item in items]
 
     def add(self, gateway: str, name: str, definition: bytes, *, replace: bool) -> bool:
-        """Register one; a write unit for each KB."""
-        item = {**key(item_format.action_pk(gateway), name), "d": binary(definition)}
-        condition = {} if replace else {"ConditionExpression": NEVER_WRITTEN}
-        body = {"TableName": self._table, "Item": item, **condition}
-        return self._conditionally("PutItem", encode(body))
+        item = NewItem(item_format.action_pk(gateway), name, {"d": definition})
+        return self._items.put(item, ALWAYS if replace else NEVER_WRITTEN)
 
     def remove(self, gateway: str, name: str) -> bool:
-        """Remove one; a write unit."""
-        body = {
-            "TableName": self._table,
-            "Key": key(item_format.action_pk(gateway), name),
-            "ConditionExpression": "attribute_exists(pk)",
-        }
-        return self._conditionally("DeleteItem", encode(body))
+        return self._items.delete(item_format.action_pk(gateway), name, WRITTEN)
 
 
-class DynamoRuns(TableCalls):
-    """`lakesync.ports.ActionRuns` in a DynamoDB table."""
+class ItemRuns:
+    """`lakesync.ports.ActionRuns` over an item store."""
+
+    def __init__(self, items: ItemStore) -> None:
+        self._items = items
 
     def get(self, key: ActionKey) -> ActionRun | None:
-        """Return the run of an action; a read unit or two."""
-        by_id = _place(key.gateway, key.client_id, "a", key.action_id)
-        item = self._get(*by_id)
+        item = self._items.get(*_place(key, "a", key.action_id))
         if item or not key.idempotency_key:
             return _run(item) if item else None
-        named = self._get(*_place(key.gateway, key.client_id, "k", key.idempotency_key))
+        named = self._items.get(*_place(key, "k", key.idempotency_key))
         if not named:
             return None
-        item = self._get(*_place(key.gateway, key.client_id, "a", text(named, "id")))
+        item = self._items.get(*_place(key, "a", named["id"]))
         return _run(item) if item else None
 
     def begin(self, key: ActionKey, seen: ActionRun | None, run: ActionRun, now_ms: int) -> bool:
-        """Begin a run; a write unit, or four with an idempotency key that is new."""
         if seen is not None:
-            return self._change(key, run, now_ms, ("ow = :seen", text_of(seen.owner)), seen.state)
-        place = _place(key.gateway, key.client_id, "a", run.action_id)
-        first = self._put(place, _attributes(run, now_ms))
+            return self._change(key, run, now_ms, seen.owner, seen.state)
+        first = NewItem(*_place(key, "a", run.action_id), _attributes(run, now_ms))
         if not key.idempotency_key:
-            return self._conditionally("PutItem", encode(first))
-        second = self._put(
-            _place(key.gateway, key.client_id, "k", key.idempotency_key),
-            {"id": text_of(run.action_id), "x": _forgotten(now_ms)},
-        )
-        body = {"TransactItems": [{"Put": first}, {"Put": second}]}
-        return self._conditionally("TransactWriteItems", encode(body))
+            return self._items.put(first, NEVER_WRITTEN)
+        named: dict[str, Value] = {"id": run.action_id, "x": _expires_s(now_ms)}
+        return self._items.add_all([first, NewItem(*_place(key, "k", key.idempotency_key), named)])
 
     def end(self, key: ActionKey, run: ActionRun, now_ms: int) -> bool:
-        """Store the state of a run; a write unit for each KB of its outcome."""
-        condition = ("ow = :seen", text_of(run.owner))
-        return self._change(key, run, now_ms, condition, RunState.RUNNING)
+        return self._change(key, run, now_ms, run.owner, RunState.RUNNING)
 
     def count(self, gateway: str, counter: str, now_ms: int, number_max: int) -> bool:
-        """Count one within this minute; a write unit."""
         minute = now_ms // _MINUTE_MS
-        values = {":one": number_of(1), ":max": number_of(number_max),
-                  ":x": number_of(minute * 60 + 3_600)}  # fmt: skip
-        place = _place(gateway, counter, "c", str(minute))
-        change, condition = "SET x = :x ADD n :one", "attribute_not_exists(n) OR n < :max"
-        return self._updated(place, change, condition, values) is not None
-
-    def _put(self, place: tuple[str, str], attributes: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Item": {**key(*place), **attributes},
-            "ConditionExpression": NEVER_WRITTEN,
-        }
+        place = _place(ActionKey(gateway, counter, "", ""), "c", str(minute))
+        change = Change({"x": minute * 60 + 3_600}, add={"n": 1})
+        is_below = (Check("n", MISSING), Check("n", "<", number_max))
+        return self._items.update(*place, change, (is_below,))
 
     def _change(
-        self,
-        key: ActionKey,
-        run: ActionRun,
-        now_ms: int,
-        condition: tuple[str, dict[str, str]],
-        state: RunState,
+        self, key: ActionKey, run: ActionRun, now_ms: int, owner: str, state: RunState
     ) -> bool:
-        attributes = _attributes(run, now_ms)
-        change = "SET " + ", ".join(f"{name} = :{name}" for name in attributes)
-        values = {f":{name}": value for name, value in attributes.items()}
-        values |= {":seen": condition[1], ":state": text_of(state.value)}
-        place = _place(key.gateway, key.client_id, "a", run.action_id)
-        asked = f"{condition[0]} AND st = :state"
-        return self._updated(place, change, asked, values) is not None
+        """Store a run, if it has this owner and this state."""
+        as_seen = (*where("ow", "=", owner), *where("st", "=", state.value))
+        change = Change(_attributes(run, now_ms))
+        return self._items.update(*_place(key, "a", run.action_id), change, as_seen)
 
 
-def _place(gateway: str, client_id: str, kind: str, name: str) -> tuple[str, str]:
-    part = crc32(client_id.encode()) % item_format.CLIENT_PARTS
-    named = json.dumps([client_id, name], ensure_ascii=True)
-    return f"{check_gateway(gateway)}|{part:x}", f"{kind}|{_digest(named)}"
+def _place(key: ActionKey, kind: str, name: str) -> tuple[str, str]:
+    part = crc32(key.client_id.encode()) % item_format.CLIENT_PARTS
+    named = json.dumps([key.client_id, name], ensure_ascii=True)
+    digest = hashlib.sha256(named.encode()).hexdigest()
+    return f"{check_gateway(key.gateway)}|{part:x}", f"{kind}|{digest}"
 
 
-def _digest(named: str) -> str:
-    return hashlib.sha256(named.encode()).hexdigest()
-
-
-def _attributes(run: ActionRun, now_ms: int) -> dict[str, Any]:
+def _attributes(run: ActionRun, now_ms: int) -> dict[str, Value]:
     return {
-        "id": text_of(run.action_id),
-        "dg": text_of(run.digest),
-        "st": text_of(run.state.value),
-        "ow": text_of(run.owner),
-        "u": number_of(run.until_ms),
-        "d": binary(run.outcome),
-        "x": _forgotten(now_ms),
+        "id": run.action_id,
+        "dg": run.digest,
+        "st": run.state.value,
+        "ow": run.owner,
+        "u": run.until_ms,
+        "d": run.outcome,
+        "x": _expires_s(now_ms),
     }
 
 
-def _forgotten(now_ms: int) -> dict[str, str]:
-    return number_of(now_ms // 1000 + REMEMBERED_DAYS * _DAY_S)
+def _expires_s(now_ms: int) -> int:
+    return now_ms // 1000 + REMEMBERED_DAYS * _DAY_S
 
 
-def _run(item: dict[str, Any]) -> ActionRun:
-    return ActionRun(
-        text(item, "id"), text(item, "dg"), RunState(text(item, "st")), text(item, "ow"),
-        number(item, "u"), data(item, "d"),
-    )  # fmt: skip
+def _run(item: Item) -> ActionRun:
+    state = RunState(item["st"])
+    return ActionRun(item["id"], item["dg"], state, item["ow"], item["u"], item["d"])
 
 
 # --- audit records --------------------------------------------------------------------------------
@@ -287,99 +220,71 @@ _LAST: Final = "g"
 """Above every id: ids begin with hexadecimal digits."""
 
 
-def owner_of(gateway: str) -> str:
-    """Return the id if it names an owner of records: a gateway, or the stack."""
-    return gateway if gateway == STACK else check_gateway(gateway)
+class ItemAudit:
+    """`lakesync.ports.AuditStore` over an item store."""
 
-
-def bounds(query: AuditQuery) -> tuple[str, str]:
-    """Return the lowest and the highest sort key that a query may return, both inclusive."""
-    highest = _LAST if query.until_ms is None else id_of_time(query.until_ms)
-    return id_of_time(query.since_ms), min(highest, query.below or _LAST)
-
-
-class DynamoAudit(TableCalls):
-    """`lakesync.ports.AuditStore` in a DynamoDB table."""
+    def __init__(self, items: ItemStore) -> None:
+        self._items = items
 
     def begin(self, record: AuditRecord, keep_until_s: int) -> None:
-        """Write a record; a write unit for each KB."""
-        item = {
-            **key(owner_of(record.gateway), record.id),
-            "ms": number_of(record.at_ms),
-            "us": text_of(record.user),
-            "ro": text_of(record.role),
-            "op": text_of(record.operation),
-            "tg": text_of(record.target),
-            "rq": text_of(record.request),
-            "bf": text_of(record.before),
-            "oc": text_of(record.outcome.value),
-            "x": number_of(keep_until_s),
+        attributes: dict[str, Value] = {
+            "ms": record.at_ms,
+            "us": record.user,
+            "ro": record.role,
+            "op": record.operation,
+            "tg": record.target,
+            "rq": record.request,
+            "bf": record.before,
+            "oc": record.outcome.value,
+            "x": keep_until_s,
         }
-        body = {"TableName": self._table, "Item": item, "ConditionExpression": NEVER_WRITTEN}
         # Ids are unique: an existing record was written by a try whose answer was lost.
-        self._conditionally("PutItem", encode(body))
+        self._items.put(NewItem(_owner(record.gateway), record.id, attributes), NEVER_WRITTEN)
 
     def end(self, record: AuditRecord) -> None:
-        """Write a record's outcome; a write unit for each KB."""
-        values = {
-            ":af": text_of(record.after),
-            ":oc": text_of(record.outcome.value),
-            ":cd": text_of(record.code),
-            ":e": number_of(record.ended_ms),
-            ":begun": text_of(AuditOutcome.STARTED.value),
-        }
-        change = "SET af = :af, oc = :oc, cd = :cd, e = :e"
-        self._updated((owner_of(record.gateway), record.id), change, "oc = :begun", values)
+        change = Change({
+            "af": record.after,
+            "oc": record.outcome.value,
+            "cd": record.code,
+            "e": record.ended_ms,
+        })  # fmt: skip
+        has_begun = where("oc", "=", AuditOutcome.STARTED.value)
+        self._items.update(_owner(record.gateway), record.id, change, has_begun)
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
         """Return records, the latest first; half a read unit for each 4 KB that is read."""
         records: list[AuditRecord] = []
-        last: dict[str, Any] = {}
+        highest = _LAST if query.until_ms is None else id_of_time(query.until_ms)
+        between = id_of_time(query.since_ms), min(highest, query.below or _LAST)
+        equal = {"us": query.user, "op": query.operation}
+        equal = {name: value for name, value in equal.items() if value}
+        below = ""
         for _ in range(READS_MAX):
-            answer = self._read("Query", self._request(gateway, query, last))
-            for item in answer["Items"]:
-                if text(item, "sk") == query.below:
+            # One more than requested, and the last one of the page before.
+            limit = query.limit + 2
+            items, below = self._items.query_back(_owner(gateway), between, below, equal, limit)
+            for item in items:
+                if item["sk"] == query.below:
                     continue
                 if len(records) == query.limit:
                     return records, records[-1].id
                 records.append(_record(item))
-            last = answer.get("LastEvaluatedKey", {})
-            if not last:
+            if not below:
                 return records, ""
-        return records, text(last, "sk")
-
-    def _request(self, gateway: str, query: AuditQuery, last: dict[str, Any]) -> bytes:
-        low, high = bounds(query)
-        values = {":pk": text_of(owner_of(gateway)), ":low": text_of(low)}
-        values[":high"] = text_of(high)
-        wanted = {"us": query.user, "op": query.operation}
-        filters = [f"{name} = :{name}" for name, value in wanted.items() if value]
-        values |= {f":{name}": text_of(value) for name, value in wanted.items() if value}
-        return encode(
-            {
-                "TableName": self._table,
-                "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
-                "ExpressionAttributeValues": values,
-                "ScanIndexForward": False,
-                **({"FilterExpression": " AND ".join(filters)} if filters else {}),
-                # One more than requested, and the last one of the page before.
-                **({} if filters else {"Limit": query.limit + 2}),
-                **({"ExclusiveStartKey": last} if last else {}),
-            }
-        )
+        return records, below
 
 
-def _record(item: dict[str, Any]) -> AuditRecord:
+def _owner(gateway: str) -> str:
+    """Return the id if it names an owner of records: a gateway, or the stack."""
+    return gateway if gateway == STACK else check_gateway(gateway)
+
+
+def _record(item: Item) -> AuditRecord:
     begun = AuditRecord(
-        text(item, "pk"), text(item, "sk"), number(item, "ms"), text(item, "us"), text(item, "ro"),
-        text(item, "op"), text(item, "tg"), text(item, "rq"), text(item, "bf"),
+        item["pk"], item["sk"], item["ms"], item["us"], item["ro"], item["op"], item["tg"],
+        item["rq"], item["bf"],
     )  # fmt: skip
     if "af" not in item:
         return begun
-    return replace(
-        begun,
-        after=text(item, "af"),
-        outcome=AuditOutcome(text(item, "oc")),
-        code=text(item, "cd"),
-        ended_ms=number(item, "e"),
-    )
+    outcome = AuditOutcome(item["oc"])
+    return replace(begun, after=item["af"], outcome=outcome, code=item["cd"], ended_ms=item["e"])

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 
 GATEWAYS_REMEMBERED_MAX: Final = 1_000
 """Gateways of which one process remembers the lanes."""
-_HEADS_MAX: Final = 1_000
 
 
 class Heads(TableCalls):
@@ -160,17 +159,8 @@ class Heads(TableCalls):
         return {lane: head for heads in self.in_parallel(reads) for lane, head in heads.items()}
 
     def _group(self, gateway: str, group: int) -> dict[str, Head]:
-        heads: dict[str, Head] = {}
-        after = ""
-        while True:
-            body = requests.query_after(
-                self._table, item_format.heads_pk(gateway, group), after, _HEADS_MAX
-            )
-            answer = self._read("Query", body)
-            heads |= {text(item, "sk"): head_of(item) for item in answer["Items"]}
-            if "LastEvaluatedKey" not in answer:
-                return heads
-            after = text(answer["LastEvaluatedKey"], "sk")
+        items = self._query_all(item_format.heads_pk(gateway, group))
+        return {text(item, "sk"): head_of(item) for item in items}
 
 
 def _groups_of(lanes: Sequence[str]) -> range:
@@ -502,16 +492,7 @@ class DynamoBuffer(Upkeep):
 
     def gateways(self) -> list[str]:
         """Return every gateway that was ever written to."""
-        gateways: list[str] = []
-        after = ""
-        while True:
-            between = (after + "\x01", "\x7f")
-            body = requests.query(self._table, item_format.GATEWAYS, between, _ITEMS_MAX)
-            answer = self._read("Query", body)
-            gateways += [text(item, "sk") for item in answer["Items"]]
-            if "LastEvaluatedKey" not in answer:
-                return gateways
-            after = text(answer["LastEvaluatedKey"], "sk")
+        return [text(item, "sk") for item in self._query_all(item_format.GATEWAYS)]
 
     # --- what is remembered of single clients
 
@@ -541,15 +522,8 @@ class DynamoBuffer(Upkeep):
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
         """Get the tables that were ever flushed; one read unit for each 4 KB, about 40 tables."""
-        last_flushed: dict[str, Stamp] = {}
-        pk = item_format.flushed_pk(gateway)
-        while True:
-            body = requests.query_after(self._table, pk, after, _ITEMS_MAX)
-            answer = self._read("Query", body)
-            last_flushed |= {text(item, "sk"): number(item, "c") for item in answer["Items"]}
-            if "LastEvaluatedKey" not in answer:
-                return last_flushed
-            after = text(answer["LastEvaluatedKey"], "sk")
+        items = self._query_all(item_format.flushed_pk(gateway), after)
+        return {text(item, "sk"): number(item, "c") for item in items}
 
     def save_flushed_table(self, gateway: str, table: str, last: Stamp) -> None:
         """Set a table's last commit that was announced in a batch; one write unit."""

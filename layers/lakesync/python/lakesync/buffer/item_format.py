@@ -1,7 +1,7 @@
 """The form of stored items: their keys, their packed contents, and what one commit may change.
 
-Both implementations of the buffer use it. This is the only module that builds or reads ``pk`` and
-``sk``:
+Both implementations of the buffer use it, and the stores beside it. Alone it builds and reads the
+keys ``pk`` and ``sk`` of the buffer's table:
 
 ====================  =====================  ============  ====================================
 item                  pk                     sk            attributes
@@ -56,7 +56,7 @@ import struct
 from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from lakesync.core.config import (
@@ -73,7 +73,7 @@ from lakesync.core.layout import LANES_MAX, MAIN_LANE, lane_number
 from lakesync.core.merge import AppendMark
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, InternalError, ValidationFailed
-from lakesync.ports import NO_HEAD, ROW_PARTS, DeliveryState, HeadMoved, StaleRead
+from lakesync.ports import GATEWAY_KIND, NO_HEAD, ROW_PARTS, DeliveryState, HeadMoved, StaleRead
 from lakesync.wire.log_entries import deflate, encode_chunk, inflate
 
 if TYPE_CHECKING:
@@ -217,11 +217,6 @@ def user_pks(gateway: str) -> list[str]:
     return [f"|user|{check_gateway(gateway)}|{part:x}" for part in range(CLIENT_PARTS)]
 
 
-def client_place(client_id: str) -> str:
-    """Return a client's place among its gateway's: its hash, one digit, and its id."""
-    return f"{_part(client_id)}{client_id}"
-
-
 def _part(client_id: str) -> str:
     return f"{crc32(client_id.encode()) % CLIENT_PARTS:x}"
 
@@ -249,6 +244,26 @@ def revoked_pk(gateway: str) -> str:
 def revoked_sk(kind: str, name: str) -> str:
     """Return the sort key of a user's or a client's revocation; ``kind`` contains no ``|``."""
     return f"{kind}|{name}"
+
+
+class Partition(NamedTuple):
+    """A partition of a gateway's items."""
+
+    kind: str
+    pk: str
+    kept: str = ""
+    """The sort key of the item that stays when the gateway is deleted."""
+
+
+def side_partitions(gateway: str) -> list[Partition]:
+    """Return the partitions of a gateway's items beside its buffer."""
+    return [
+        *(Partition("users", pk) for pk in user_pks(gateway)),
+        Partition("revocations", revoked_pk(gateway), revoked_sk(GATEWAY_KIND, gateway)),
+        Partition("quota", quota_pk(gateway)),
+        Partition("connectors", connector_pk(gateway)),
+        Partition("actions", action_pk(gateway)),
+    ]
 
 
 # --- contents -------------------------------------------------------------------------------------

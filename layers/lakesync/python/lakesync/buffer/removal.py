@@ -8,13 +8,13 @@ and shard, 16 for each table), plus reading and deleting the items.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import item_format, requests
 from lakesync.buffer.dynamo import Upkeep
+from lakesync.buffer.item_format import Partition, side_partitions
 from lakesync.buffer.table_calls import THREADS_MAX, text
 from lakesync.core.layout import lane_shard
-from lakesync.ports import GATEWAY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,14 +27,7 @@ _DELETES_MAX: Final = 25
 """Deletions of one request: DynamoDB's limit."""
 
 
-class _Partition(NamedTuple):
-    kind: str
-    pk: str
-    kept: str = ""
-    """The sort key of the item that stays."""
-
-
-class DynamoItems(Upkeep):
+class DynamoRemoval(Upkeep):
     """`lakesync.ports.GatewayItems` in the buffer's DynamoDB table."""
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
@@ -64,10 +57,10 @@ class DynamoItems(Upkeep):
         self._delete([(item_format.GATEWAYS, gateway)])
         return True
 
-    def _count(self, partition: _Partition) -> int:
+    def _count(self, partition: Partition) -> int:
         return len(self._keys(partition, _COUNTED_MAX))
 
-    def _empty(self, partition: _Partition, has_time: Callable[[], bool]) -> bool:
+    def _empty(self, partition: Partition, has_time: Callable[[], bool]) -> bool:
         """Delete a partition's items, some at a time; False if time ran out."""
         while has_time():
             # One more than the kept item, so that none is left behind it.
@@ -77,29 +70,24 @@ class DynamoItems(Upkeep):
             self._delete([(partition.pk, sk) for sk in doomed[:_DELETES_MAX]])
         return False
 
-    def _keys(self, partition: _Partition, limit: int) -> list[str]:
+    def _keys(self, partition: Partition, limit: int) -> list[str]:
         """Return sort keys of a partition, without the kept one."""
         body = requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
         items = self._read("Query", body)["Items"]
         return [sk for item in items if (sk := text(item, "sk")) != partition.kept]
 
 
-def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) -> list[_Partition]:
+def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) -> list[Partition]:
     """Return all partitions that items of a gateway can be in, except its tombstone's."""
     shards = sorted({lane_shard(lane) for lane in heads})
-    kept = item_format.revoked_sk(GATEWAY_KIND, gateway)
     return [
-        *(_Partition("log", item_format.log_pk(gateway, lane)) for lane in heads),
-        *(_Partition("rows", pk) for name in tables for pk in item_format.row_pks(gateway, name)),
-        *(_Partition("marks", item_format.mark_pk(gateway, shard)) for shard in shards),
-        _Partition("destinations", item_format.destinations_pk(gateway)),
-        _Partition("destinations", item_format.delivered_pk(gateway)),
-        _Partition("flush", item_format.flush_pk(gateway)),
-        _Partition("flush", item_format.flushed_pk(gateway)),
-        *(_Partition("clients", pk) for pk in item_format.client_pks(gateway)),
-        *(_Partition("users", pk) for pk in item_format.user_pks(gateway)),
-        _Partition("revocations", item_format.revoked_pk(gateway), kept),
-        _Partition("quota", item_format.quota_pk(gateway)),
-        _Partition("connectors", item_format.connector_pk(gateway)),
-        _Partition("actions", item_format.action_pk(gateway)),
+        *(Partition("log", item_format.log_pk(gateway, lane)) for lane in heads),
+        *(Partition("rows", pk) for name in tables for pk in item_format.row_pks(gateway, name)),
+        *(Partition("marks", item_format.mark_pk(gateway, shard)) for shard in shards),
+        Partition("destinations", item_format.destinations_pk(gateway)),
+        Partition("destinations", item_format.delivered_pk(gateway)),
+        Partition("flush", item_format.flush_pk(gateway)),
+        Partition("flush", item_format.flushed_pk(gateway)),
+        *(Partition("clients", pk) for pk in item_format.client_pks(gateway)),
+        *side_partitions(gateway),
     ]

@@ -20,7 +20,7 @@ from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved, StaleRead, Stored
 from lakesync.wire.log_entries import decode_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
     from lakesync.buffer.caller import DynamoCaller
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 BATCH_MAX: Final = 100
 """Items of one ``BatchGetItem``."""
+_PAGE_ITEMS: Final = 5_000
+"""More than fit into one answer."""
 THREADS_MAX: Final = 32
 """Requests that one process makes at once: the logs of all lanes take two rounds."""
 _READ_TRIES_MAX: Final = 4
@@ -109,6 +111,17 @@ class TableCalls:
         item: dict[str, Any] = answer.get("Item", {})
         return item
 
+    def _query_all(self, pk: str, after: str = "") -> list[dict[str, Any]]:
+        """Read all items of a partition behind a sort key."""
+        items: list[dict[str, Any]] = []
+        while True:
+            body = requests.query_after(self._table, pk, after, _PAGE_ITEMS)
+            answer = self._read("Query", body)
+            items += answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                return items
+            after = text(answer["LastEvaluatedKey"], "sk")
+
     def _batch(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         rest = list(dict.fromkeys(wanted))
         read: list[dict[str, Any]] = []
@@ -174,24 +187,6 @@ class TableCalls:
         except Refusal:
             return False
         return True
-
-    def _updated(
-        self, pk_sk: tuple[str, str], change: str, condition: str, values: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
-        """Change an item, if the condition holds; returns the changed item."""
-        body = {
-            "TableName": self._table,
-            "Key": requests.key(*pk_sk),
-            "UpdateExpression": change,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-            "ReturnValues": "ALL_NEW",
-        }
-        try:
-            item: dict[str, Any] = self._call("UpdateItem", requests.encode(body))["Attributes"]
-        except Refusal:
-            return None
-        return item
 
 
 # --- answers --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lakesync.buffer.caller import DynamoCaller
     from lakesync.buffer.dynamo import DynamoBuffer
+    from lakesync.buffer.items import ItemStore
 
 # --- connection -----------------------------------------------------------------------------------
 
@@ -189,6 +190,12 @@ class Aws:
         from lakesync.buffer.caller import DynamoCaller
 
         return DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
+
+    def items(self, output: str) -> ItemStore:
+        """Return the items of the table that an output of the stack names."""
+        from lakesync.buffer.dynamo_items import DynamoItemStore
+
+        return DynamoItemStore(self.output(output), self.dynamo())
 
     def buffer(self, table: str) -> DynamoBuffer:
         """Return the buffer in a table."""

@@ -275,13 +275,13 @@ def must_exist_in_stack(session: Session, *proofs: object) -> None:
     """
     if _is_taken_for_granted(session, proofs):
         return
-    from lakesync.buffer.removal import DynamoItems
+    from lakesync.buffer.removal import DynamoRemoval
 
     aws, gateway = session.aws, session.connection.gateway
     table = aws.output("BufferTable")
     if aws.buffer(table).config(gateway).version:
         return
-    counts = DynamoItems(table, aws.dynamo()).count(gateway, ())
+    counts = DynamoRemoval(table, aws.dynamo()).count(gateway, ())
     if not any(number for kind, number in counts.items() if kind not in _NO_PROOF):
         raise _none(session)
 
@@ -347,11 +347,11 @@ def audit_of(session: Session) -> tuple[Audit, Who]:
     Raises:
         UsageFault: the stack keeps no records: it is of an older release.
     """
-    from lakesync.buffer.admin_stores import DynamoAudit
+    from lakesync.buffer.admin_stores import ItemAudit
     from lakesync.gateway.admin_changes import Audit, Who
 
     aws = session.aws
-    store = DynamoAudit(aws.output("AuditTable"), aws.dynamo())
+    store = ItemAudit(aws.items("AuditTable"))
     arn: str = aws.client("sts").get_caller_identity()["Arn"]
     audit = Audit(store, wall_clock=_now_ms, token=lambda: uuid4().hex)
     return audit, Who(arn, ROLE)

@@ -309,10 +309,10 @@ class AdminFunctionSettings(AdminSettings, SocketSettings):
 
 def connections(settings: ConnectionsSettings) -> Connections:
     """Return the open WebSockets, in a table of their own."""
-    from lakesync.buffer.connections import DynamoConnections  # noqa: PLC0415
-    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+    from lakesync.buffer.connections import ItemConnections  # noqa: PLC0415
+    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return DynamoConnections(settings.connections_table, dynamo(settings))
+    return ItemConnections(item_store(settings, settings.connections_table))
 
 
 def socket_tickets(settings: ConnectionsSettings) -> SocketTickets:
@@ -327,10 +327,10 @@ def redeemer(settings: ConnectionsSettings) -> Callable[[str], TokenClaims]:
 
 def tickets(settings: ConnectionsSettings) -> Tickets:
     """Return the tickets, beside the open WebSockets."""
-    from lakesync.buffer.admission import DynamoTickets  # noqa: PLC0415
-    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+    from lakesync.buffer.connections import ItemTickets  # noqa: PLC0415
+    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return DynamoTickets(settings.connections_table, dynamo(settings))
+    return ItemTickets(item_store(settings, settings.connections_table))
 
 
 def sockets(settings: SocketSettings) -> Sockets:

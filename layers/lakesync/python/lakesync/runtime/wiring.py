@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.lake.sqs import SqsQueue
     from lakesync.buffer.caller import DynamoCaller
+    from lakesync.buffer.items import ItemStore
     from lakesync.compat.follower_deltas import FollowingPushes
     from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
     from lakesync.gateway.access import Access, AccessAdmin, Quotas
@@ -272,6 +273,14 @@ def dynamo(settings: BufferSettings) -> DynamoCaller:
     return DynamoCaller(settings.region, settings.dynamodb_endpoint or settings.endpoint)
 
 
+@cache
+def item_store(settings: BufferSettings, table: str) -> ItemStore:
+    """Return what is stored beside the buffer in a table."""
+    from lakesync.buffer.dynamo_items import DynamoItemStore  # noqa: PLC0415
+
+    return DynamoItemStore(table, dynamo(settings))
+
+
 # --- access, quotas and audit ---------------------------------------------------------------------
 
 
@@ -291,9 +300,9 @@ def access_admin(settings: BufferSettings) -> AccessAdmin:
 
 def store(settings: BufferSettings) -> AccessStore:
     """Return the users of clients and the revocations, in the buffer's table."""
-    from lakesync.buffer.admission import DynamoAccess  # noqa: PLC0415
+    from lakesync.buffer.admission import ItemAccess  # noqa: PLC0415
 
-    return DynamoAccess(settings.buffer_table, dynamo(settings))
+    return ItemAccess(item_store(settings, settings.buffer_table))
 
 
 def audit(settings: AdminSettings | PollSettings) -> Audit:
@@ -306,16 +315,16 @@ def audit(settings: AdminSettings | PollSettings) -> Audit:
 
 def audit_store(settings: AdminSettings | PollSettings) -> AuditStore:
     """Return the audit records, in a table of their own."""
-    from lakesync.buffer.admin_stores import DynamoAudit  # noqa: PLC0415
+    from lakesync.buffer.admin_stores import ItemAudit  # noqa: PLC0415
 
-    return DynamoAudit(settings.audit_table, dynamo(settings))
+    return ItemAudit(item_store(settings, settings.audit_table))
 
 
 def items(settings: BufferSettings) -> GatewayItems:
     """Return all that is stored of a gateway in the buffer's table."""
-    from lakesync.buffer.removal import DynamoItems  # noqa: PLC0415
+    from lakesync.buffer.removal import DynamoRemoval  # noqa: PLC0415
 
-    return DynamoItems(settings.buffer_table, dynamo(settings))
+    return DynamoRemoval(settings.buffer_table, dynamo(settings))
 
 
 def quotas(settings: QuotaSettings) -> Quotas:
@@ -328,9 +337,9 @@ def quotas(settings: QuotaSettings) -> Quotas:
 
 def quota_store(settings: BufferSettings) -> QuotaStore:
     """Return the use and the quotas of gateways, in the buffer's table."""
-    from lakesync.buffer.admission import DynamoQuotas  # noqa: PLC0415
+    from lakesync.buffer.admission import ItemQuotas  # noqa: PLC0415
 
-    return DynamoQuotas(settings.buffer_table, dynamo(settings))
+    return ItemQuotas(item_store(settings, settings.buffer_table))
 
 
 # --- attachments ----------------------------------------------------------------------------------

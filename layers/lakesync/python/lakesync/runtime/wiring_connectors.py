@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakesync.actions.service import ActionAdmin, ActionService, RunNote
-    from lakesync.buffer.admin_stores import DynamoConnectors
+    from lakesync.buffer.admin_stores import ItemConnectors
     from lakesync.connectors.connector_admin import ConnectorAdmin
     from lakesync.connectors.incoming_webhooks import Webhooks
     from lakesync.connectors.large_polls import LargePolls
@@ -51,12 +51,12 @@ _OVERHEAD_BYTES: Final = 150
 """About what a delta is on the wire beside its values."""
 
 
-def connector_store(settings: BufferSettings) -> DynamoConnectors:
+def connector_store(settings: BufferSettings) -> ItemConnectors:
     """Return the connectors in the buffer's table."""
-    from lakesync.buffer.admin_stores import DynamoConnectors  # noqa: PLC0415
-    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+    from lakesync.buffer.admin_stores import ItemConnectors  # noqa: PLC0415
+    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return DynamoConnectors(settings.buffer_table, dynamo(settings))
+    return ItemConnectors(item_store(settings, settings.buffer_table))
 
 
 def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
@@ -270,18 +270,18 @@ _ANSWER_S_MAX: Final = 6
 
 def handler_store(settings: BufferSettings) -> HandlerStore:
     """Return the action handlers in the buffer's table."""
-    from lakesync.buffer.admin_stores import DynamoHandlers  # noqa: PLC0415
-    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+    from lakesync.buffer.admin_stores import ItemHandlers  # noqa: PLC0415
+    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return DynamoHandlers(settings.buffer_table, dynamo(settings))
+    return ItemHandlers(item_store(settings, settings.buffer_table))
 
 
 def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
     """Return the records of actions that ran, in a table of their own."""
-    from lakesync.buffer.admin_stores import DynamoRuns  # noqa: PLC0415
-    from lakesync.runtime.wiring import dynamo  # noqa: PLC0415
+    from lakesync.buffer.admin_stores import ItemRuns  # noqa: PLC0415
+    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return DynamoRuns(settings.actions_table, dynamo(settings))
+    return ItemRuns(item_store(settings, settings.actions_table))
 
 
 def action_admin(settings: AdminSettings) -> ActionAdmin:

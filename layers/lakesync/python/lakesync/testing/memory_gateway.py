@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from lakesync.actions.engine import UNKNOWN, Done, Engine, Prepared, SupportedAction, check_params
 from lakesync.adapters.lake.memory import MemorySignedObjects
+from lakesync.buffer.admin_stores import ItemRuns
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_stores import MemoryRuns
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.client import AsyncClient, Client, MemoryTransport
 from lakesync.client.gateway_http import connector_types_in
 from lakesync.core.attachments import ATTACHMENT_BYTES_MAX
@@ -295,7 +296,7 @@ class MemoryActions:
         self._wall_clock = wall_clock
         self._known: dict[tuple[str, str], tuple[_Function, ActionDescription]] = {}
         self._engine = Engine(
-            MemoryRuns(),
+            ItemRuns(MemoryItemStore()),
             self._prepared,
             token=lambda: uuid.uuid4().hex,
             wall_clock=wall_clock,

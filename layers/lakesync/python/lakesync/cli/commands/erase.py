@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
     """Return the stack's connectors, and the queue that wakes deliveries."""
     from lakesync.adapters.lake.sqs import SqsQueue
-    from lakesync.buffer.admin_stores import DynamoConnectors
+    from lakesync.buffer.admin_stores import ItemConnectors
 
     aws = session.aws
     queue = SqsQueue(aws.output("DeliverQueueUrl"), aws.client("sqs"))
-    return DynamoConnectors(aws.output("BufferTable"), aws.dynamo()), queue
+    return ItemConnectors(aws.items("BufferTable")), queue
 
 
 class Steps:

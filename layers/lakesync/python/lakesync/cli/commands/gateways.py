@@ -254,9 +254,9 @@ def _set(session: Session, quota: Quota) -> None:
 
 
 def _store(session: Session) -> QuotaStore:
-    from lakesync.buffer.admission import DynamoQuotas
+    from lakesync.buffer.admission import ItemQuotas
 
-    return DynamoQuotas(session.aws.output("BufferTable"), session.aws.dynamo())
+    return ItemQuotas(session.aws.items("BufferTable"))
 
 
 def _tell_quota(session: Session, quota: Quota) -> None:

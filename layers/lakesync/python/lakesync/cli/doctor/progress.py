@@ -466,11 +466,11 @@ def _outlet_state(outlet: Outlet, allowed_s: float) -> Iterator[Diagnosis]:
 
 def check_connectors(deployed: Deployed) -> list[Diagnosis]:
     """Check that each connector and polled flow is polled, without a fault or a refused row."""
-    from lakesync.buffer.admin_stores import DynamoConnectors
+    from lakesync.buffer.admin_stores import ItemConnectors
 
     table = deployed.aws.output("BufferTable")
     gateways = sorted(deployed.aws.buffer(table).gateways())
-    store = DynamoConnectors(table, deployed.aws.dynamo())
+    store = ItemConnectors(deployed.aws.items("BufferTable"))
     sources = [
         source_of(gateway, stored, deployed.now_s)
         for gateway in gateways[:_GATEWAYS_MAX]
