@@ -89,7 +89,7 @@ def buffer(store: str, request: pytest.FixtureRequest) -> Buffer:
 
 
 @pytest.fixture
-def items(store: str, request: pytest.FixtureRequest) -> ItemStore:
+def item_store(store: str, request: pytest.FixtureRequest) -> ItemStore:
     """An item store of each implementation."""
     if store == "memory":
         return MemoryItemStore()

@@ -19,8 +19,8 @@ ODD = ["c|1", "|", "user", "\U0001f600" * 32]
 
 
 @pytest.fixture
-def access(items: ItemStore) -> ItemAccess:
-    return ItemAccess(items)
+def access(item_store: ItemStore) -> ItemAccess:
+    return ItemAccess(item_store)
 
 
 def user_of(access: AccessStore, gateway: str, client_id: str) -> str | None:

@@ -19,13 +19,13 @@ NOW = 1_800_000_000_000
 
 
 @pytest.fixture
-def handlers(items: ItemStore) -> HandlerStore:
-    return ItemHandlers(items)
+def handlers(item_store: ItemStore) -> HandlerStore:
+    return ItemHandlers(item_store)
 
 
 @pytest.fixture
-def runs(items: ItemStore) -> ActionRuns:
-    return ItemRuns(items)
+def runs(item_store: ItemStore) -> ActionRuns:
+    return ItemRuns(item_store)
 
 
 def begun(owner: str, action_id: str = "a1", outcome: bytes = b"") -> ActionRun:

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.parametrize("store", NOT_MODELLED, indirect=True)
 
 
 @pytest.fixture
-def audit(items: ItemStore) -> ItemAudit:
-    return ItemAudit(items)
+def audit(item_store: ItemStore) -> ItemAudit:
+    return ItemAudit(item_store)
 
 
 def record(

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.parametrize("store", NOT_MODELLED, indirect=True)
 
 
 @pytest.fixture
-def connections(items: ItemStore) -> Connections:
-    return ItemConnections(items)
+def connections(item_store: ItemStore) -> Connections:
+    return ItemConnections(item_store)
 
 
 @pytest.fixture
-def tickets(items: ItemStore) -> Tickets:
-    return ItemTickets(items)
+def tickets(item_store: ItemStore) -> Tickets:
+    return ItemTickets(item_store)
 
 
 def connection(gateway: str, name: str = "L0SM9cOFvHcCIhw=") -> Connection:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def connectors(items: ItemStore) -> ItemConnectors:
-    return ItemConnectors(items)
+def connectors(item_store: ItemStore) -> ItemConnectors:
+    return ItemConnectors(item_store)
 
 
 def test_connector_name_is_unique_within_a_gateway(

@@ -20,8 +20,8 @@ UNSET = Quota()
 
 
 @pytest.fixture
-def quotas(items: ItemStore) -> ItemQuotas:
-    return ItemQuotas(items)
+def quotas(item_store: ItemStore) -> ItemQuotas:
+    return ItemQuotas(item_store)
 
 
 @pytest.mark.law("Q1")

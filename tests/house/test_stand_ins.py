@@ -27,8 +27,8 @@ STAND_INS = {
 """By what the page calls it, the modules through which tests reach it."""
 FIXTURES = {
     "moto": {"in_moto"},
-    "DynamoDB Local": {"servers", "buffer", "items"},
-    "the AWS emulator": {"servers", "buffer", "items", "bucket_endpoint"},
+    "DynamoDB Local": {"servers", "buffer", "item_store"},
+    "the AWS emulator": {"servers", "buffer", "item_store", "bucket_endpoint"},
 }
 """The fixtures of the contract suites that do it for their tests."""
 
