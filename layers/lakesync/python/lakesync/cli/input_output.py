@@ -19,7 +19,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from lakesync.errors import AuthFailed, CursorExpired, Forbidden, LakeSyncError, Retry, Revoked
 
@@ -120,6 +120,8 @@ def read_text(file: str) -> str:
 # --- output ---------------------------------------------------------------------------------------
 
 
+Cell: TypeAlias = "str | Callable[[dict[str, Any]], object]"
+"""How a column is read of an object: by its key, or by a function."""
 PLAIN_WIDTH: Final = 100_000
 """The width of a line without a terminal: nothing is cut or wrapped."""
 
@@ -148,6 +150,33 @@ class Output:
             self.json(value)
         else:
             self.text(sentence)
+
+    def document(self, value: object) -> None:
+        """Print an object: in one line for programs, indented for people."""
+        if self.json_lines:
+            self.json(value)
+        else:
+            self.text(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def listing(
+        self,
+        items: Iterable[dict[str, Any]],
+        columns: Mapping[str, Cell],
+        title: str | None = None,
+        *,
+        empty: str = "",
+    ) -> bool:
+        """Print objects: a line each, or a table for people; return whether people read it."""
+        if self.json_lines:
+            for each in items:
+                self.json(each)
+            return False
+        rows = [
+            [each[of] if isinstance(of, str) else of(each) for of in columns.values()]
+            for each in items
+        ]
+        self.table(list(columns), rows, title, empty=empty)
+        return True
 
     def table(
         self,

@@ -22,6 +22,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_type_hints
+from urllib.parse import quote, urlencode
 from uuid import uuid4
 
 import typer
@@ -142,6 +143,26 @@ class Session:
         from lakesync.cli.connection import call
 
         return call(self.url, self.token("admin"), method, path, body)
+
+    def admin(
+        self,
+        method: str,
+        route: str,
+        *names: str,
+        body: object = None,
+        **query: str | bool | None,
+    ) -> dict[str, Any]:
+        """Call ``/admin/ROUTE/GATEWAY/NAMES``; parts of the query without a value are left out."""
+        below = "".join(f"/{quote(name, safe='')}" for name in names)
+        given = {name: "true" if value is True else value for name, value in query.items() if value}
+        asked = f"?{urlencode(given)}" if given else ""
+        path = f"/admin/{route}/{self.connection.gateway}{below}{asked}"
+        return self.ask(method, path, body)
+
+    def use(self, gateway: str | None) -> None:
+        """Lead to the gateway that an argument names; if None, it is found as usual."""
+        if gateway is not None:
+            self.connection = replace(self.place, gateway=gateway)
 
 
 def _shared(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote, urlencode
 
 import typer
 
-from lakesync.cli.input_output import UsageFault
+from lakesync.cli.input_output import Cell, UsageFault
+from lakesync.cli.nouns import Kind, revoked_kind
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 
@@ -117,38 +115,9 @@ LOOKED_AT_CLIENTS_MAX: Final = 10_000
 each client, and no list of users."""
 
 
-class Kind(StrEnum):
-    """What can be revoked."""
-
-    USER = "user"
-    CLIENT = "client"
-
-
 _KIND = typer.Argument(help="user or client.")
 _NAME = typer.Argument(help="The user (its tokens' sub), or the client id.")
 _CLIENT_ID = typer.Argument(help="A client id.")
-
-
-@command
-def list_(session: Session) -> None:
-    """List the revoked users and clients: since when, and by whom.
-
-    Example:
-      lakesync access list
-    """
-    revoked = session.ask("GET", _path(session))["revoked"]
-    must_exist(session, revoked)
-    if session.out.json_lines:
-        for each in revoked:
-            session.out.json(each)
-        return
-    rows = [
-        (kind, each[kind], each["at"], each["by"])
-        for each in revoked
-        for kind in Kind
-        if kind in each
-    ]
-    session.out.table(("kind", "name", "since", "by"), rows, title="Revoked.")
 
 
 @command
@@ -158,13 +127,16 @@ def show(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
     Example:
       lakesync access show phone-1
     """
-    answer = session.ask("GET", f"{_path(session)}?client={quote(client_id, safe='')}")
+    answer = session.admin("GET", "access", client=client_id)
     must_exist(session, answer["user"], answer["revoked"])
-    names = {("client", client_id), ("user", answer["user"])}
-    known = [each for each in answer["revoked"] for kind in Kind if (kind, each.get(kind)) in names]
+    names = {Kind.CLIENT: client_id, Kind.USER: answer["user"]}
+    known = [
+        each for each in answer["revoked"]
+        if each[revoked_kind(each)] == names[revoked_kind(each)]
+    ]  # fmt: skip
     owner = answer["user"] or "nobody yet: the first user who uses it"
     lines = [f"user: {owner}"]
-    lines += [f"revoked: {kind} {each[kind]}" for each in known for kind in Kind if kind in each]
+    lines += [f"revoked: {revoked_kind(each)} {each[revoked_kind(each)]}" for each in known]
     session.out.answer(answer | {"revoked": known}, "\n".join(lines))
 
 
@@ -184,7 +156,7 @@ def revoke(session: Session, *, kind: Annotated[Kind, _KIND], name: Annotated[st
       lakesync access revoke client phone-1
     """
     must_exist(session)
-    session.ask("POST", _path(session), {"revoke": {kind.value: name}})
+    session.admin("POST", "access", body={"revoke": {kind.value: name}})
     tell_revoked(session, kind, name)
 
 
@@ -195,10 +167,10 @@ def restore(session: Session, *, kind: Annotated[Kind, _KIND], name: Annotated[s
     Example:
       lakesync access restore user auth0|5f7c
     """
-    listed = session.ask("GET", _path(session))["revoked"]
+    listed = session.admin("GET", "access")["revoked"]
     must_exist(session, listed)
     was = any(each.get(kind.value) == name for each in listed)
-    session.ask("POST", _path(session), {"restore": {kind.value: name}})
+    session.admin("POST", "access", body={"restore": {kind.value: name}})
     sentence = f"restored within a minute: {kind} {name}"
     if not was:
         sentence = f"nothing to restore: {kind} {name} was not revoked; see lakesync access list"
@@ -217,7 +189,7 @@ def release(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
     """
     user = _user_of(session, client_id)
     must_exist(session, user)
-    session.ask("POST", _path(session), {"release": {"client": client_id}})
+    session.admin("POST", "access", body={"release": {"client": client_id}})
     sentence = f"released: {client_id}, which was {user}'s"
     if user is None:
         sentence = f"nothing to release: the client {client_id} belonged to nobody"
@@ -256,8 +228,7 @@ def _is_seen(session: Session, kind: Kind, name: str) -> bool | None:
 
 def _user_of(session: Session, client_id: str) -> str | None:
     """Return the user of a client; None if nobody has used it."""
-    answer = session.ask("GET", f"{_path(session)}?client={quote(client_id, safe='')}")
-    user: str | None = answer["user"]
+    user: str | None = session.admin("GET", "access", client=client_id)["user"]
     return user
 
 
@@ -265,28 +236,32 @@ def clients_of(session: Session) -> Iterator[dict[str, Any]]:
     """Yield the clients of the gateway that ever used it, page by page."""
     cursor: str | None = ""
     while cursor is not None:
-        query = urlencode({"limit": "200"} | ({"cursor": cursor} if cursor else {}))
-        page = session.ask("GET", f"/admin/clients/{session.connection.gateway}?{query}")
+        page = session.admin("GET", "clients", limit="200", cursor=cursor)
         yield from page["clients"]
         cursor = page.get("next")
-
-
-def _path(session: Session) -> str:
-    return f"/admin/access/{session.connection.gateway}"
 
 
 # --- clients --------------------------------------------------------------------------------------
 
 
-_GATEWAY = typer.Argument(help="The gateway's id.")
-_CLIENT = typer.Argument(help="The client id.")
+_Gateway = Annotated[
+    str | None,
+    typer.Argument(metavar="[GATEWAY]", help="The gateway's id, if it is not set otherwise."),
+]
+_Client = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[GATEWAY] CLIENT_ID",
+        help="The client id; before it the gateway's id, if that is not set otherwise.",
+    ),
+]
 
 
 @command
 def list_clients(
     session: Session,
     *,
-    name: Annotated[str, _GATEWAY],
+    name: _Gateway = None,
     connected: Annotated[
         bool, typer.Option("--connected", help="Show only clients with an open WebSocket.")
     ] = False,
@@ -299,62 +274,70 @@ def list_clients(
     wait for a decision at the client, as it reports them. An operator's token suffices.
 
     Example:
-      lakesync clients list acme --connected
+      lakesync clients list --connected
+      lakesync clients list acme
     """
-    session.connection = replace(session.place, gateway=name)
+    session.use(name)
     must_exist(session)
     wanted = (each for each in clients_of(session) if each["connections"] or not connected)
-    listed = list(islice(wanted, limit))
-    if session.out.json_lines:
-        for each in listed:
-            session.out.json(each)
-        return
-    rows = [
-        (
-            each["client"], each["user"], len(each["connections"]),
-            max((one["openedAt"] for one in each["connections"]), default=None),
-            None if each["behindMs"] is None else f"{each['behindMs'] / 1000:,.1f} s",
-            each["quarantined"] or None,
-            each["notedAt"],
-            "revoked" if each["revoked"] else None,
-        )
-        for each in listed
-    ]  # fmt: skip
-    columns = ("client", "user", "connections", "since", "behind", "quarantined", "noted", "access")
-    session.out.table(columns, rows, empty="no client matches")
+    session.out.listing(islice(wanted, limit), _CLIENT_COLUMNS, empty="no client matches")
+
+
+_CLIENT_COLUMNS: Final[dict[str, Cell]] = {
+    "client": "client",
+    "user": "user",
+    "connections": lambda each: len(each["connections"]),
+    "since": lambda each: max((one["openedAt"] for one in each["connections"]), default=None),
+    "behind": lambda each: (
+        None if each["behindMs"] is None else f"{each['behindMs'] / 1000:,.1f} s"
+    ),
+    "quarantined": lambda each: each["quarantined"] or None,
+    "noted": "notedAt",
+    "access": lambda each: "revoked" if each["revoked"] else None,
+}
 
 
 @command
-def disconnect(
-    session: Session, *, name: Annotated[str, _GATEWAY], client_id: Annotated[str, _CLIENT]
-) -> None:
+def disconnect(session: Session, *, client_id: _Client) -> None:
     """Close a client's WebSockets. It may connect again; to prevent that, revoke it.
 
     Example:
+      lakesync clients disconnect phone-1
       lakesync clients disconnect acme phone-1
     """
-    session.connection = replace(session.place, gateway=name)
-    must_exist(session)
-    body = {"disconnect": {"client": client_id}}
-    answer = session.ask("POST", f"/admin/clients/{name}", body)
+    client = _client_of(session, client_id)
+    answer = session.admin("POST", "clients", body={"disconnect": {"client": client}})
     session.out.answer(answer, f"closed: {plural(answer['disconnected'], 'connection')}")
 
 
 @command
-def revoke_client(
-    session: Session, *, name: Annotated[str, _GATEWAY], client_id: Annotated[str, _CLIENT]
-) -> None:
+def revoke_client(session: Session, *, client_id: _Client) -> None:
     """Revoke a client's access within a minute, as `lakesync access revoke client` does.
 
     Its WebSockets are closed. `lakesync access restore client` restores its access.
 
     Example:
+      lakesync clients revoke phone-1
       lakesync clients revoke acme phone-1
     """
-    session.connection = replace(session.place, gateway=name)
+    client = _client_of(session, client_id)
+    session.admin("POST", "access", body={"revoke": {"client": client}})
+    tell_revoked(session, Kind.CLIENT, client)
+
+
+def _client_of(session: Session, words: list[str]) -> str:
+    """Return the client id; lead to the gateway that is named before it.
+
+    Raises:
+        UsageFault: there are more words.
+        NotFound: there is no such gateway.
+    """
+    *gateways, client = words
+    if len(gateways) > 1:
+        raise UsageFault("give one client id, and before it at most the gateway's id")
+    session.use(gateways[0] if gateways else None)
     must_exist(session)
-    session.ask("POST", f"/admin/access/{name}", {"revoke": {"client": client_id}})
-    tell_revoked(session, Kind.CLIENT, client_id)
+    return client
 
 
 # --- audit ----------------------------------------------------------------------------------------
@@ -368,10 +351,7 @@ _WHEN: Final = "such as 2026-11-20, 2026-11-20T10:00:00Z, or an age: 30m, 24h, 7
 def audit(
     session: Session,
     *,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="[GATEWAY]", help="The gateway's id, if it is not set otherwise."),
-    ] = None,
+    name: _Gateway = None,
     since: Annotated[
         str | None, typer.Option(help=f"Show changes since this time, {_WHEN}")
     ] = None,
@@ -403,30 +383,17 @@ def audit(
       lakesync audit acme --operation saveSyncRules --json
       lakesync audit --stack-wide
     """
-    if name is not None:
-        if stack_wide:
-            raise UsageFault("--stack-wide concerns no single gateway: leave the name out")
-        from dataclasses import replace
-
-        session.connection = replace(session.place, gateway=name)
+    if name is not None and stack_wide:
+        raise UsageFault("--stack-wide concerns no single gateway: leave the name out")
+    session.use(name)
     wanted = {"who": who, "operation": operation}
     wanted |= {"since": _moment(since, "--since"), "until": _moment(until, "--until")}
     read = _stack_records if stack_wide else _records
-    records = list(read(session, wanted, limit))
-    _print(session, records)
-
-
-def _print(session: Session, records: list[dict[str, Any]]) -> None:
-    if session.out.json_lines:
-        for record in records:
-            session.out.json(record)
-        return
-    rows = [
-        (each["at"], each["who"], each["role"], each["operation"], each["target"], _ended(each))
-        for each in records
-    ]
-    columns = ("at", "who", "role", "operation", "target", "outcome")
-    session.out.table(columns, rows, empty="no change matches")
+    columns: dict[str, Cell] = {
+        **{name: name for name in ("at", "who", "role", "operation", "target")},
+        "outcome": lambda each: f"{each['outcome']} {each.get('code', '')}".rstrip(),
+    }
+    session.out.listing(list(read(session, wanted, limit)), columns, empty="no change matches")
 
 
 def _records(
@@ -434,9 +401,8 @@ def _records(
 ) -> Iterator[dict[str, Any]]:
     cursor = None
     while limit > 0:
-        given = wanted | {"cursor": cursor, "limit": str(min(limit, PAGE_RECORDS))}
-        query = urlencode({name: value for name, value in given.items() if value})
-        page = session.ask("GET", f"/admin/audit/{session.connection.gateway}?{query}")
+        some = str(min(limit, PAGE_RECORDS))
+        page = session.admin("GET", "audit", **wanted, cursor=cursor, limit=some)
         if cursor is None:
             must_exist(session, page["records"])
         yield from page["records"]
@@ -495,7 +461,3 @@ def _moment(text: str | None, option: str) -> str | None:
         except (UsageFault, OverflowError):
             raise UsageFault(f"{option} {text[:40]!r} is not a time: write it {_WHEN}") from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
-
-
-def _ended(record: dict[str, Any]) -> str:
-    return f"{record['outcome']} {record.get('code', '')}".rstrip()

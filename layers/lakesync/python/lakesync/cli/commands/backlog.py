@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import urlencode
 
 import typer
 
@@ -53,8 +51,7 @@ def flush(
     gateway = session.connection.gateway
     must_exist(session)
     with session.out.progress("flushing …"):
-        asked = f"?{urlencode({'table': table})}" if table is not None else ""
-        done = session.ask("POST", f"/admin/flush/{gateway}{asked}")
+        done = session.admin("POST", "flush", table=table)
     sentence = (
         f"flushed {plural(done.get('deltas', 0), 'delta')} in "
         f"{plural(done.get('batches', 0), 'batch')}"
@@ -107,9 +104,9 @@ def show(session: Session) -> None:
     Example:
       lakesync flushing show
     """
-    declared = session.ask("GET", f"/admin/flushing/{session.connection.gateway}")
+    declared = session.admin("GET", "flushing")
     must_exist(session, declared != _NOTHING)
-    session.out.text(json.dumps(declared, indent=None if session.out.json_lines else 2))
+    session.out.document(declared)
 
 
 @command
@@ -135,7 +132,7 @@ def put(
       echo '{"everyS": 1800, "tables": {"todos": 200000}}' | lakesync flushing put -
     """
     body = read_json(file)
-    saved = session.ask("POST", f"/admin/flushing/{session.connection.gateway}", body)
+    saved = session.admin("POST", "flushing", body=body)
     every, size, budgets = saved["everyS"], saved["bytes"], saved["tables"]
     session.out.answer(
         saved,
@@ -310,8 +307,7 @@ def status(
     """
     gateway = session.connection.gateway
     with session.out.progress("asking …"):
-        asked = "?tables=true" if tables else ""
-        buffer = session.ask("GET", f"/admin/metrics/{gateway}{asked}")
+        buffer = session.admin("GET", "metrics", tables=tables)
         must_exist(session, buffer["headHlc"] != "0")
         stack = _stack(session, gateway) if session.connection.stack else {}
     if session.out.json_lines:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
+from typing import Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import UsageFault, read_json
-from lakesync.cli.session import Session, command, must_exist
+from lakesync.cli.input_output import Cell, UsageFault, read_json
+from lakesync.cli.nouns import CONNECTORS
+from lakesync.cli.session import Session, command
 from lakesync.core.wording import plural
 from lakesync.errors import (
     ActionFailed,
@@ -21,39 +20,6 @@ from lakesync.errors import (
     AdapterRefused,
     ValidationFailed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# --- listings -------------------------------------------------------------------------------------
-
-
-def settings_of(schema: dict[str, Any]) -> str:
-    """List a type's settings; an asterisk marks a required one."""
-    needed = set(schema.get("required", ()))
-    return ", ".join(f"{key}*" if key in needed else key for key in schema.get("properties", {}))
-
-
-def state_of(each: dict[str, Any]) -> str:
-    """Describe what a connector is doing now."""
-    if not each["isPolling"]:
-        return "paused"
-    if "waitS" in each:
-        return f"waits {each['waitS']} s"
-    return "reads" if each["isReading"] else f"every {each['everyMinutes']} min"
-
-
-def lag_of(each: dict[str, Any]) -> str:
-    """Describe how far a connector lags behind its source."""
-    return f"{each['lagS']} s" if "lagS" in each else "never polled"
-
-
-def change_of(change: dict[str, Any]) -> str:
-    """Describe a change of a source's schema."""
-    column = f".{change['column']}" if change["column"] else ""
-    at = f"{datetime.fromtimestamp(change['atMs'] / 1000, UTC):%Y-%m-%d %H:%M}"
-    return f"{change['severity']}: {change['table']}{column}: {change['change']} ({at})"
-
 
 # --- connectors -----------------------------------------------------------------------------------
 
@@ -78,43 +44,17 @@ def types(session: Session) -> None:
       lakesync connectors types
     """
     listed: Any = session.ask("GET", "/connectors/types")
-    if session.out.json_lines:
-        for each in listed:
-            session.out.json(each)
-        return
-    rows = [
-        (each["type"], each["title"], each.get("error") or settings_of(each["configuration"]))
-        for each in listed
-    ]
-    session.out.table(("type", "for", "settings"), rows, title="Types of connectors.")
+    columns: dict[str, Cell] = {"type": "type", "for": "title", "settings": _settings}
+    session.out.listing(listed, columns, "Types of connectors.")
 
 
-@command
-def list_(session: Session) -> None:
-    """List the gateway's connectors, each with its state, its lag and its last error.
-
-    Below are the latest changes of their sources' schemas, until a reset.
-
-    Example:
-      lakesync connectors list
-    """
-    listed: Any = session.ask("GET", _path(session))
-    must_exist(session, listed)
-    if session.out.json_lines:
-        for each in listed:
-            session.out.json(each)
-        return
-    rows = [
-        (each["name"], each["type"], state_of(each), lag_of(each), each["rows"],
-         each["deadLetterCount"], each.get("lastError", {}).get("error", ""))
-        for each in listed
-    ]  # fmt: skip
-    columns = ("name", "type", "state", "behind", "rows", "dead letters", "last error")
-    empty = "No connectors; register one: lakesync connectors add shop.json"
-    session.out.table(columns, rows, title="Connectors.", empty=empty)
-    for each in listed:
-        for change in each.get("schemaChanges", ()):
-            session.out.note(f"{each['name']}: {change_of(change)}")
+def _settings(kind: dict[str, Any]) -> str:
+    """List a type's settings; an asterisk marks a required one."""
+    if "error" in kind:
+        return str(kind["error"])
+    schema = kind["configuration"]
+    needed = set(schema.get("required", ()))
+    return ", ".join(f"{key}*" if key in needed else key for key in schema.get("properties", {}))
 
 
 @command
@@ -124,8 +64,7 @@ def show(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync connectors show shop
     """
-    answer = session.ask("GET", _path(session, name))
-    session.out.answer(answer, json.dumps(answer, indent=2, ensure_ascii=False))
+    session.out.document(_shown(session, name))
 
 
 @command
@@ -152,10 +91,9 @@ def add(
     body = _read(file)
     if schema:
         _register_schemas(session, body)
-    answer = session.ask("POST", _path(session), body | ({"check": False} if no_check else {}))
-    session.out.answer(
-        answer, f"registered: {answer['name']}. {answer.get('message', '')}".rstrip()
-    )
+    body |= {"check": False} if no_check else {}
+    answer = session.admin("POST", "connectors", body=body)
+    _tell(session, "registered", answer["name"], answer)
 
 
 @command
@@ -165,7 +103,7 @@ def test(session: Session, *, file: Annotated[str, _FILE]) -> None:
     Example:
       lakesync connectors test shop.json
     """
-    answer = session.ask("POST", f"{_path(session)}?dryRun=true", _read(file))
+    answer = session.admin("POST", "connectors", body=_read(file), dryRun=True)
     tables = f"It would write to {', '.join(answer['tables'])}; nothing was registered."
     session.out.answer(answer, f"{answer['message']} {tables}")
 
@@ -181,8 +119,8 @@ def configure(
     """
     body = _read(file)
     settings = body.get("configuration", body)
-    answer = _do(session, name, "configure", configuration=settings)
-    session.out.answer(answer, f"configured: {name}. {answer.get('message', '')}".rstrip())
+    answer = CONNECTORS.do(session, "configure", name, configuration=settings)
+    _tell(session, "configured", name, answer)
 
 
 @command
@@ -192,7 +130,7 @@ def check(session: Session, *, name: Annotated[str, _NAME]) -> None:
     Example:
       lakesync connectors check shop
     """
-    answer = _do(session, name, "check")
+    answer = CONNECTORS.do(session, "check", name)
     session.out.answer(answer, answer.get("message", "the source answers"))
 
 
@@ -210,12 +148,12 @@ def run(
     Example:
       lakesync connectors run shop --follow
     """
-    before = session.ask("GET", _path(session, name))
-    answer = _do(session, name, "run")
+    before = _shown(session, name)
+    answer = CONNECTORS.do(session, "run", name)
     if not follow:
         session.out.answer(answer, f"started: {name}; see `lakesync connectors list`")
         return
-    after = _followed(session, name, before, time.monotonic)
+    after = _followed(session, name, before)
     rows = after["rows"] - before["rows"]
     letters = plural(after["deadLetterCount"], "dead letter")
     session.out.answer(after, f"done: {name}, {plural(rows, 'row')}, {letters}")
@@ -223,72 +161,27 @@ def run(
         raise AdapterRefused(f"not all could be read: {after['lastError']['error']}")
 
 
-@command
-def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Pause polling of a connector until it is resumed. Safe to repeat.
-
-    Example:
-      lakesync connectors pause shop
-    """
-    session.out.answer(_do(session, name, "pause"), f"paused: {name}")
-
-
-@command
-def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Resume polling of a paused connector. Safe to repeat.
-
-    Example:
-      lakesync connectors resume shop
-    """
-    session.out.answer(_do(session, name, "resume"), f"resumed: {name}")
-
-
-@command
-def reset(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Reset a connector, so that its next poll reads everything at the source again.
-
-    Its position, its dead letters and what it created at the source are discarded. Safe to repeat.
-
-    Example:
-      lakesync connectors reset shop
-    """
-    session.out.answer(_do(session, name, "reset"), f"reset: {name}; next poll reads everything")
-
-
-@command
-def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Remove a connector, its secrets, and what it created at its source. Its rows stay.
-
-    Example:
-      lakesync connectors remove shop
-    """
-    answer = session.ask("DELETE", _path(session, name))
-    session.out.answer(answer, f"removed: {name}. {answer.get('message', '')}".rstrip(". "))
-
-
 def _register_schemas(session: Session, body: dict[str, Any]) -> None:
     """Register the schemas of a connector's tables before it is registered."""
-    tested = session.ask("POST", f"{_path(session)}?dryRun=true&schemas=true", body)
+    tested = session.admin("POST", "connectors", body=body, dryRun=True, schemas=True)
     for schema in tested["schemas"]:
-        saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", schema)
+        saved = session.admin("POST", "schema", body=schema)
         columns = plural(len(schema["columns"]), "column")
         session.out.note(f"{schema['table']}: schema version {saved['version']}, {columns}")
     for table in sorted({*tested["tables"]} - {schema["table"] for schema in tested["schemas"]}):
         session.out.note(f"{table}: the source does not tell its columns; it has no schema")
 
 
-def _followed(
-    session: Session, name: str, before: dict[str, Any], seconds: Callable[[], float]
-) -> dict[str, Any]:
+def _followed(session: Session, name: str, before: dict[str, Any]) -> dict[str, Any]:
     """Show a poll's progress until it ends.
 
     Raises:
         AdapterFailed: no poll started.
         AdapterRefused: the poll stopped with an error.
     """
-    begun, rows = seconds(), before["rows"]
+    begun, rows = time.monotonic(), before["rows"]
     while True:
-        now = session.ask("GET", _path(session, name))
+        now = _shown(session, name)
         if now["polls"] > before["polls"]:
             return now
         if now["rows"] > rows:
@@ -297,18 +190,18 @@ def _followed(
         fault = now.get("lastError", {})
         if fault.get("atMs", 0) > before.get("lastError", {}).get("atMs", 0):
             raise AdapterRefused(f"the poll stopped: {fault['error']}")
-        if not now["isReading"] and rows == before["rows"] and seconds() - begun > POLL_SEEN_S_MAX:
+        waited_s = time.monotonic() - begun
+        if not now["isReading"] and rows == before["rows"] and waited_s > POLL_SEEN_S_MAX:
             raise AdapterFailed(f"no poll began in {POLL_SEEN_S_MAX} s: see the stack's alarms")
         time.sleep(_LOOK_S)
 
 
-def _do(session: Session, name: str, action: str, **more: object) -> dict[str, Any]:
-    return session.ask("POST", _path(session, name), {"do": action, **more})
+def _shown(session: Session, name: str) -> dict[str, Any]:
+    return session.admin("GET", "connectors", name)
 
 
-def _path(session: Session, name: str = "") -> str:
-    path = f"/admin/connectors/{session.connection.gateway}"
-    return f"{path}/{quote(name, safe='')}" if name else path
+def _tell(session: Session, done: str, name: str, answer: dict[str, Any]) -> None:
+    session.out.answer(answer, f"{done}: {name}. {answer.get('message', '')}".rstrip())
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -327,37 +220,6 @@ _PAUSE_S: Final = 2.0
 
 
 @command
-def list_actions(session: Session) -> None:
-    """List the action handlers: the actions of each, and who may run them; without secrets.
-
-    Example:
-      lakesync actions list
-    """
-    handlers = session.ask("GET", _actions_path(session))["handlers"]
-    must_exist(session, handlers)
-    gateway = session.connection.gateway
-    actions = session.ask("GET", f"/sync/{gateway}/actions")["connectors"]
-    if session.out.json_lines:
-        for each in handlers:
-            names = [action["actionType"] for action in actions.get(each["name"], ())]
-            session.out.json(each | {"actions": names})
-        return
-    rows = [
-        (
-            each["name"],
-            each["type"],
-            ", ".join(action["actionType"] for action in actions.get(each["name"], ())),
-            plural(len(each.get("allow", ())), "permission") if each.get("allow") else "nobody",
-            f"{each.get('perMinute', 60)} a minute",
-        )
-        for each in handlers
-    ]
-    columns = ("name", "type", "actions", "who, beside administrators", "each client")
-    empty = "No action handlers; register one: lakesync actions add shipping.json"
-    session.out.table(columns, rows, title="Action handlers.", empty=empty)
-
-
-@command
 def add_action(session: Session, *, file: Annotated[str, _HANDLER_FILE]) -> None:
     """Register an action handler. With "replace": true it replaces the handler of that name.
 
@@ -368,21 +230,10 @@ def add_action(session: Session, *, file: Annotated[str, _HANDLER_FILE]) -> None
     Example:
       lakesync actions add shipping.json
     """
-    answer = session.ask("POST", _actions_path(session), read_json(file))
+    answer = session.admin("POST", "actions", body=read_json(file))
     session.out.answer(
         answer, f"registered: {answer['name']}, which can {', '.join(answer['actions'])}"
     )
-
-
-@command
-def remove_action(session: Session, *, name: Annotated[str, _HANDLER_NAME]) -> None:
-    """Remove an action handler and its secrets. Actions that it has run are not undone.
-
-    Example:
-      lakesync actions remove shipping
-    """
-    answer = session.ask("DELETE", f"{_actions_path(session)}/{quote(name, safe='')}")
-    session.out.answer(answer, f"removed: {name}")
 
 
 @command
@@ -410,13 +261,13 @@ def run_action(
     except ValueError as exc:
         raise UsageFault(f"the parameters are not JSON: {exc}") from exc
     own = action_id or uuid.uuid4().hex
-    client, gateway = session.client_id, session.connection.gateway
+    path = f"/sync/{session.connection.gateway}/action"
     asked = {"actionId": own, "connector": name, "actionType": action, "params": read}
-    body = {"clientId": client, "actions": [asked]}
+    body = {"clientId": session.client_id, "actions": [asked]}
     ends = time.monotonic() + wait
     session.out.note(f"action {own}")
     while True:
-        (result,) = session.ask("POST", f"/sync/{gateway}/action", body)["results"]
+        (result,) = session.ask("POST", path, body)["results"]
         if "code" not in result:
             session.out.answer(result, f"done: {json.dumps(result['data'], ensure_ascii=False)}")
             return
@@ -431,7 +282,3 @@ def _failure(result: dict[str, Any]) -> ActionFailed | ActionInvalid:
     if result["retryable"]:
         return ActionFailed(f"{answer}; ask again: --id {result['actionId']}")
     return ActionInvalid(answer) if "VALIDATION" in result["code"] else ActionFailed(answer)
-
-
-def _actions_path(session: Session) -> str:
-    return f"/admin/actions/{session.connection.gateway}"

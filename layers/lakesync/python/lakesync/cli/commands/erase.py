@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -164,7 +163,7 @@ def erase(
         raise UsageFault(f"this erases {plural(len(rows), 'row')} for good: pass --yes")
     if len(rows) > ROWS_MAX:
         raise UsageFault(f"at most {ROWS_MAX} rows are erased at a time")
-    session.connection = replace(session.place, gateway=name)
+    session.use(name)
     must_exist(session)
     keys = [(table, row) for row in dict.fromkeys(rows)]
     ends = time.monotonic() + timeout
@@ -247,7 +246,7 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
     eraser = Eraser(buffer, objects, Checkpoints(objects), wall_clock=now_ms)
     steps = Steps(buffer, objects, *outlets(session), gateway, keys, wall_clock=now_ms)
     while True:
-        session.ask("POST", f"/admin/flush/{gateway}")
+        session.admin("POST", "flush")
         report = eraser.erase(gateway, keys)
         waits_for = _REASONS[report.waits_for] if report.waits_for else steps.go_on()
         if not waits_for:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import FAILED, UsageFault
+from lakesync.cli.input_output import FAILED, Cell, UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist_in_stack
 from lakesync.core.wording import plural
 from lakesync.errors import NotFound, Unavailable
@@ -64,7 +63,7 @@ def delete(
     """
     if not yes:
         raise UsageFault(f"this deletes {name} for good, with all its data: pass --yes")
-    session.connection = replace(session.place, gateway=name)
+    session.use(name)
     deletion = _deleted(session, name)
     if with_lake:
         from lakesync.cli.removal import remove_from_lake, tables_shown
@@ -101,7 +100,7 @@ def export(
     from lakesync.cli.export import export as write
     from lakesync.gateway.pull import PullService
 
-    session.connection = replace(session.place, gateway=name)
+    session.use(name)
     must_exist_in_stack(session)
     buffer, objects = stores(session)
     pulls = PullService(buffer, wall_clock=now_ms, checkpoints=Checkpoints(objects))
@@ -138,7 +137,7 @@ def find_row(
     from lakesync.cli.erasure import copies
     from lakesync.cli.lake import Lake
 
-    session.connection = replace(session.place, gateway=name)
+    session.use(name)
     buffer, objects = stores(session)
     tables = Lake(session.aws, name) if lake else None
     with session.out.progress(f"looking for {row} …"):
@@ -169,7 +168,7 @@ def _deleted(session: Session, gateway: str) -> dict[str, Any]:
     rounds = 0
     with session.out.progress(f"deleting {gateway} …"):
         while True:
-            deletion = session.ask("DELETE", f"/admin/gateways/{gateway}")
+            deletion = session.admin("DELETE", "gateways")
             rounds += deletion["finished"]
             if deletion["gone"]:
                 return deletion
@@ -245,8 +244,6 @@ def reset(session: Session) -> None:
 
 
 def _set(session: Session, quota: Quota) -> None:
-    from lakesync.cli.session import audited
-
     store, gateway = _store(session), session.connection.gateway
     with audited(session, "setQuota", shows=lambda: store.quota(gateway)._asdict()):
         store.set_quota(gateway, quota)
@@ -288,15 +285,12 @@ def list_(session: Session) -> None:
     checkpoints = _checkpoints(session)
     manifests = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
     must_exist_in_stack(session, manifests)
-    if session.out.json_lines:
-        for manifest in manifests:
-            session.out.json(_summary(manifest))
-    elif manifests:
-        rows = [tuple(_summary(manifest).values()) for manifest in manifests]
-        names = ("checkpoint", "begun", "log from", "tables", "rows", "bytes", "epoch")
-        session.out.table(names, rows)
-    else:
-        session.out.text("there is no checkpoint yet: lakesync checkpoint build")
+    columns: dict[str, Cell] = {
+        "checkpoint": "checkpoint", "begun": "begun", "log from": "since", "tables": "tables",
+        "rows": "rows", "bytes": "bytes", "epoch": "epoch",
+    }  # fmt: skip
+    empty = "there is no checkpoint yet: lakesync checkpoint build"
+    session.out.listing(map(_summary, manifests), columns, empty=empty)
 
 
 @command

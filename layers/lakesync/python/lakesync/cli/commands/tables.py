@@ -10,11 +10,10 @@ import json
 import keyword
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote, urlencode
 
 import typer
 
-from lakesync.cli.input_output import FAILED, UsageFault, read_json, read_objects
+from lakesync.cli.input_output import FAILED, Cell, UsageFault, read_json, read_objects
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 from lakesync.errors import RulesRefused
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 # --- schema ---------------------------------------------------------------------------------------
 
 
+_NO_SCHEMA: Final = "no table has a schema: lakesync schema put --help"
 _ARGUMENT = "A JSON file with table and columns; - for standard input."
 
 
@@ -38,18 +38,14 @@ def list_schemas(session: Session) -> None:
       lakesync schema list
       lakesync schema list --json | jq .columns
     """
-    answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
+    answer = session.admin("GET", "schema")
     tables = answer.get("tables", [])
     must_exist(session, tables)
-    if session.out.json_lines:
-        for schema in tables:
-            session.out.json(schema)
-    elif tables:
-        rows = [(item["table"], item["version"], len(item["columns"]), _more(item))
-                for item in tables]  # fmt: skip
-        session.out.table(("table", "version", "columns", "declared"), rows)
-    else:
-        session.out.text("no table has a schema: lakesync schema put --help")
+    columns: dict[str, Cell] = {
+        "table": "table", "version": "version", "columns": lambda each: len(each["columns"]),
+        "declared": _more,
+    }  # fmt: skip
+    session.out.listing(tables, columns, empty=_NO_SCHEMA)
     if answer.get("strict"):
         session.out.note("strict: tables without a schema are refused")
 
@@ -64,8 +60,7 @@ def show(
       lakesync schema show todos
       lakesync schema show todos --json > todos.json
     """
-    path = f"/admin/schema/{session.connection.gateway}?{urlencode({'table': table})}"
-    [schema] = session.ask("GET", path)["tables"]
+    [schema] = session.admin("GET", "schema", table=table)["tables"]
     if session.out.json_lines:
         session.out.json(schema)
         return
@@ -96,7 +91,7 @@ def put(
       lakesync schema put --table todos --column title:string --column done:boolean
     """
     body = _inline(table, column or ()) if file is None else read_json(file)
-    saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
+    saved = session.admin("POST", "schema", body=body)
     name = body.get("table") if isinstance(body, dict) else ""
     spelled = saved.get("spelled", {})
     name = spelled.get(name, name)
@@ -118,7 +113,7 @@ def strict(
     if wanted not in {"on", "off"}:
         raise UsageFault(f"{wanted[:20]!r} is neither on nor off")
     body = {"strict": wanted == "on"}
-    saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
+    saved = session.admin("POST", "schema", body=body)
     effect = "are refused" if body["strict"] else "may be written"
     session.out.answer(saved, f"tables without a schema {effect}")
 
@@ -182,7 +177,7 @@ def codegen(session: Session) -> None:
     Example:
       lakesync codegen > tables.py
     """
-    answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
+    answer = session.admin("GET", "schema")
     tables = answer.get("tables", [])
     must_exist(session, tables)
     if session.out.json_lines:
@@ -191,7 +186,7 @@ def codegen(session: Session) -> None:
         return
     session.out.text(module_text(session.connection.gateway, tables))
     if not tables:
-        session.out.note("no table has a schema: lakesync schema put --help")
+        session.out.note(_NO_SCHEMA)
 
 
 def module_text(gateway: str, tables: Iterable[Mapping[str, Any]]) -> str:
@@ -259,7 +254,7 @@ def list_(session: Session) -> None:
     Example:
       lakesync tables list
     """
-    answer = session.ask("GET", f"/admin/tables/{session.connection.gateway}")
+    answer = session.admin("GET", "tables")
     must_exist(session, answer["tables"])
     if session.out.json_lines:
         session.out.json(answer)
@@ -293,7 +288,7 @@ def place(
       lakesync tables place events telemetry
     """
     body = {"table": table, "shard": shard, "dryRun": dry_run}
-    answer = session.ask("POST", f"/admin/tables/{session.connection.gateway}", body)
+    answer = session.admin("POST", "tables", body=body)
     units, writes = answer["pullReadUnits"], answer["pushWriteUnits"]
     verb = "would be" if dry_run else "is"
     session.out.answer(
@@ -326,9 +321,7 @@ def remove(
       lakesync tables remove scratch --dry-run
       lakesync tables remove scratch
     """
-    query = "?dryRun=true" if dry_run else ""
-    path = f"/admin/tables/{session.connection.gateway}/{quote(table, safe='')}{query}"
-    answer = session.ask("DELETE", path)
+    answer = session.admin("DELETE", "tables", table, dryRun=dry_run)
     session.out.answer(answer, f"{table} {'may be' if dry_run else 'is'} removed")
 
 
@@ -389,8 +382,7 @@ def _warn(session: Session, warnings: Sequence[dict[str, Any]]) -> None:
 
 
 def _by_gateway(session: Session, body: object) -> tuple[list[dict[str, Any]], list[Any]]:
-    path = f"/admin/sync-rules/{session.connection.gateway}?dryRun=true"
-    tried = session.ask("POST", path, body)
+    tried = session.admin("POST", "sync-rules", body=body, dryRun=True)
     return tried["tables"], tried.get("warnings", [])
 
 
@@ -438,7 +430,7 @@ def put_rules(
       echo '{"buckets": []}' | lakesync rules put -
     """
     body = read_json(file)
-    saved = session.ask("POST", f"/admin/sync-rules/{session.connection.gateway}", body)
+    saved = session.admin("POST", "sync-rules", body=body)
     buckets = body.get("buckets", ()) if isinstance(body, dict) else ()
     session.out.answer(saved, f"in force, buckets: {len(buckets)}")
     if not session.out.json_lines:
@@ -452,9 +444,9 @@ def show_rules(session: Session) -> None:
     Example:
       lakesync rules show > rules.json
     """
-    in_force = session.ask("GET", f"/admin/sync-rules/{session.connection.gateway}")
+    in_force = session.admin("GET", "sync-rules")
     must_exist(session, in_force["buckets"])
-    session.out.answer(in_force, json.dumps(in_force, indent=2))
+    session.out.document(in_force)
 
 
 # --- try ------------------------------------------------------------------------------------------
@@ -477,11 +469,10 @@ def try_(
     Example:
       lakesync rules try rules.json --as '{"sub": "phone-1", "carriers": ["UA"]}'
     """
-    query = urlencode({"dryRun": "true", "as": json.dumps(_claims(as_))})
-    path = f"/admin/sync-rules/{session.connection.gateway}?{query}"
+    asked: dict[str, Any] = {"dryRun": True, "as": json.dumps(_claims(as_))}
     must_exist(session)
     with session.out.progress("reading rows …"):
-        tried = session.ask("POST", path, read_json(file))
+        tried = session.admin("POST", "sync-rules", body=read_json(file), **asked)
     if session.out.json_lines:
         session.out.json(tried)
     else:
