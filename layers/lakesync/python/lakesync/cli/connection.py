@@ -75,15 +75,8 @@ def resolve(
 ) -> Connection:
     """Return the connection by the command line, the environment and the stack file.
 
-    Args:
-        given: the options.
-        environment: ``LAKESYNC_URL``, ``LAKESYNC_GATEWAY``, ``LAKESYNC_TOKEN``,
-            ``LAKESYNC_CLIENT``, ``LAKESYNC_STACK``, and AWS's own variables.
-        folder: where the search for a stack file begins; it continues in parent folders.
-        needs_gateway: False for commands on a whole stack; the gateway may then be empty.
-
-    Raises:
-        UsageFault: something that is needed is nowhere to be found, or the file is unreadable.
+    The search for a stack file begins in ``folder`` and goes on in its parents. Only commands on a
+    whole stack need no gateway; it may then be empty.
     """
 
     def said(option: str | None, name: str) -> str | None:
@@ -119,7 +112,6 @@ def _path(text: str | None) -> Path | None:
 
 
 def _nearest(folder: Path) -> Path | None:
-    """Return the nearest stack file in a folder or its parents."""
     candidates = (parent / STACK_FILE for parent in (folder, *folder.parents))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -172,11 +164,7 @@ class Aws:
         )
 
     def credentials(self) -> tuple[str, str, str | None]:
-        """Return the access key, the secret key and the session token of the clients.
-
-        Raises:
-            botocore.exceptions.NoCredentialsError: there are none.
-        """
+        """Return the access key, the secret key and the session token of the clients."""
         session_credentials = self._session.get_credentials()
         if session_credentials is None:
             from botocore.exceptions import NoCredentialsError
@@ -186,7 +174,6 @@ class Aws:
         return frozen.access_key, frozen.secret_key, frozen.token
 
     def dynamo(self) -> DynamoCaller:
-        """Return a caller of DynamoDB with the clients' credentials."""
         from lakesync.buffer.caller import DynamoCaller
 
         return DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
@@ -198,7 +185,6 @@ class Aws:
         return DynamoItemStore(self.output(output), self.dynamo())
 
     def buffer(self, table: str) -> DynamoBuffer:
-        """Return the buffer in a table."""
         from lakesync.buffer.dynamo import DynamoBuffer
 
         return DynamoBuffer(table, self.dynamo())
@@ -210,33 +196,20 @@ class Aws:
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint of all services, if it is not AWS."""
         return self._connection.endpoint
 
     @property
     def region(self) -> str | None:
-        """The region."""
         region: str | None = self._session.region_name
         return region
 
     @cached_property
     def outputs(self) -> dict[str, str]:
-        """The stack's outputs.
-
-        Raises:
-            UsageFault: no stack is named.
-            NotFound: there is none of that name.
-        """
         return {item["OutputKey"]: item["OutputValue"] for item in self._stack.get("Outputs", [])}
 
     @property
     def stack_id(self) -> str:
-        """The stack's ARN, by which its tables and views are known.
-
-        Raises:
-            UsageFault: no stack is named.
-            NotFound: there is none of that name.
-        """
+        """The stack's ARN, by which its tables and views are known."""
         return str(self._stack["StackId"])
 
     @cached_property
@@ -258,11 +231,6 @@ class Aws:
         return stack
 
     def output(self, name: str) -> str:
-        """Return one output.
-
-        Raises:
-            UsageFault: the stack has none of that name.
-        """
         if name not in self.outputs:
             raise UsageFault(
                 f"the stack {self._connection.stack} has no output {name}: deploy this release"
@@ -270,7 +238,6 @@ class Aws:
         return self.outputs[name]
 
     def jwt_secret(self) -> str:
-        """Return the secret that signs tokens, from the stack file or from Secrets Manager."""
         if self._connection.jwt_secret:
             return self._connection.jwt_secret
         document = self._signers
@@ -327,11 +294,7 @@ def subject(token: str) -> str | None:
 
 
 def ttl_s(text: str) -> int:
-    """Read a time to live: ``90s``, ``30m``, ``1h``, ``7d``.
-
-    Raises:
-        UsageFault: it is none.
-    """
+    """Read a time to live: ``90s``, ``30m``, ``1h``, ``7d``."""
     match = _TTL.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise UsageFault(f"--ttl {text[:20]!r} is not a time: write 90s, 30m, 1h or 7d")
@@ -346,11 +309,7 @@ TIMEOUT_S: Final = 60.0
 
 
 def call(url: str, token: str, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """Send a request to the gateway and return its JSON answer.
-
-    Raises:
-        LakeSyncError: the gateway's error, or `Unreachable`.
-    """
+    """Send a request to the gateway and return its JSON answer, or raise its error."""
     import httpx
 
     from lakesync.client.gateway_http import checked_token, error_of, foreign, trusted

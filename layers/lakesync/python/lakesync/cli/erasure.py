@@ -48,18 +48,7 @@ _SLICE_DELTAS_MAX: Final = 10_000
 def copies(
     gateway: str, key: RowKey, buffer: Buffer, objects: ObjectStore, lake: Lake | None
 ) -> dict[str, int]:
-    """Count the objects and items with values of a row, by store; deletions have none.
-
-    Args:
-        gateway: whose.
-        key: the row.
-        buffer: where it is stored.
-        objects: the lake's bucket.
-        lake: its tables; None to leave them out.
-
-    Raises:
-        LakeSyncError: a store cannot be read now.
-    """
+    """Count the objects and items with values of a row, by store; deletions have none."""
     state = buffer.rows(gateway, [key]).get(key)
     counts = {
         "row": int(state is not None and bool(decode_row_state(state.state).columns)),
@@ -132,7 +121,6 @@ def _in_batch(body: bytes, key: RowKey) -> int:
 
 
 def lake_changes(session: Session, gateway: str, table: str) -> LakeChanges:
-    """Return all that the lake was brought of a table."""
     from lakesync.cli.lake import Lake
     from lakesync.cli.lake_queries import LakeChanges
 
@@ -142,14 +130,11 @@ def lake_changes(session: Session, gateway: str, table: str) -> LakeChanges:
 def erase_from_lake(
     session: Session, objects: ObjectStore, gateway: str, keys: Sequence[RowKey], timeout_s: float
 ) -> dict[str, Any]:
-    """Have rows of one table erased from the lake and from old versions; give the job's report.
+    """Have rows of one table erased from the lake and from old versions; return the job's report.
 
     The rows are named in an object, which the job removes at its end: arguments of Glue jobs are
     shown to everybody who may look at them. Each erasure has one of its own, so that two of the
     same rows at once take nothing from each other. Safe to repeat.
-
-    Raises:
-        Unavailable: the job failed, or takes longer; what it did is done.
     """
     table = keys[0][0]
     body = json.dumps({"rows": sorted(row for _, row in keys)}).encode()
@@ -159,7 +144,6 @@ def erase_from_lake(
 
 
 def left_in_lake(report: dict[str, Any]) -> dict[str, int]:
-    """Count the remaining copies, by store."""
     return {
         "lake": sum(table["left"] for table in report["tables"]),
         "old versions": report["versionsLeft"],
@@ -221,7 +205,6 @@ class AttachmentErasure:
         """Names of files that stay, because other rows refer to them."""
 
     def look_into_rows(self) -> None:
-        """Collect the references of the current rows."""
         for stored in self._buffer.rows(self._gateway, self._keys).values():
             self._files |= _files_of(stored.state)
 
@@ -258,7 +241,6 @@ class AttachmentErasure:
             self.removed.add(name)
 
     def left(self) -> int:
-        """Count the existing files that no other row refers to."""
         return sum(map(self._is_there, self._files - self.shared))
 
     def remarks(self) -> Iterator[str]:

@@ -69,11 +69,9 @@ class WholeGateway:
         self._deltas = 0
 
     def push(self, push: Push) -> PushReceipt:
-        """Refuse it: an export changes nothing."""
         raise Forbidden(f"an export pushes nothing, not even for {push.client_id}")
 
     def pull(self, pull: Pull) -> PullPage:
-        """Return the next page of everything."""
         whole = replace(pull, rules=NO_RULES, claims={}, at_least=STAMP_MAX)
         page = self._pulls.pull(self._gateway, whole)
         before, self._deltas = self._deltas, self._deltas + page.count
@@ -89,19 +87,7 @@ def export(
     folder: Path,
     on_progress: Callable[[int], None],
 ) -> Exported:
-    """Export a gateway to a folder. An interrupted export is continued.
-
-    Args:
-        gateway: whose.
-        buffer: stores the gateway.
-        pulls: reads its rows, from checkpoints too.
-        folder: created if it does not exist.
-        on_progress: called regularly with the number of deltas that were read.
-
-    Raises:
-        UsageFault: the folder holds an export already.
-        LakeSyncError: it cannot be read now.
-    """
+    """Export a gateway to a folder. An interrupted export is continued."""
     if (folder / MANIFEST).exists():
         raise UsageFault(f"{folder} holds an export already: name another folder")
     make_folder(folder)

@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 
 
 def read_json(file: str) -> object:
-    """Return the value in a JSON file; ``-`` is standard input.
-
-    Raises:
-        UsageFault: it is not JSON.
-        OSError: it cannot be read.
-    """
+    """Return the value in a JSON file; ``-`` is standard input."""
     try:
         return json_of(read_text(file))
     except ValueError as exc:
@@ -47,12 +42,7 @@ def read_json(file: str) -> object:
 
 
 def read_yaml(file: str) -> object:
-    """Return the value in a YAML or JSON file; ``-`` is standard input.
-
-    Raises:
-        UsageFault: it is neither.
-        OSError: it cannot be read.
-    """
+    """Return the value in a YAML or JSON file; ``-`` is standard input."""
     import yaml
 
     try:
@@ -62,21 +52,11 @@ def read_yaml(file: str) -> object:
 
 
 def read_objects(file: str) -> list[object]:
-    """Return the JSON values of a file: one, or one per line.
-
-    Raises:
-        UsageFault: a line is not JSON.
-        OSError: it cannot be read.
-    """
     return objects_in(read_text(file), file)
 
 
 def objects_in(text: str, name: str) -> list[object]:
-    """Return the JSON values of a text: one, or one per line.
-
-    Raises:
-        UsageFault: a line is not JSON; ``name`` is what was read.
-    """
+    """Return the JSON values of a text: one, or one per line; ``name`` is what was read."""
     try:
         return [json_of(text)]
     except ValueError:
@@ -91,11 +71,7 @@ def objects_in(text: str, name: str) -> list[object]:
 
 
 def json_of(text: str) -> object:
-    """Return the value of JSON text.
-
-    Raises:
-        ValueError: it is not JSON; NaN and Infinity, which Python would read, are none.
-    """
+    """Return the value of JSON text; NaN and Infinity, which Python would read, are none."""
     return json.loads(text, parse_constant=_no_constant)
 
 
@@ -104,12 +80,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def read_text(file: str) -> str:
-    """Return the text of a UTF-8 file; ``-`` is standard input.
-
-    Raises:
-        UsageFault: it is not UTF-8.
-        OSError: it cannot be read.
-    """
+    """Return the text of a UTF-8 file; ``-`` is standard input."""
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return raw.decode("utf-8-sig")  # whatever the system's own encoding is
@@ -133,11 +104,9 @@ class Output:
         self.json_lines = json_lines
 
     def json(self, value: object) -> None:
-        """Print one object as one line."""
         sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
 
     def text(self, sentence: str) -> None:
-        """Print a line of the answer."""
         sys.stdout.write(sentence + "\n")
 
     def note(self, sentence: str) -> None:
@@ -145,14 +114,12 @@ class Output:
         sys.stderr.write(sentence + "\n")
 
     def answer(self, value: Mapping[str, object], sentence: str) -> None:
-        """Print the answer: the object for programs, the sentence for people."""
         if self.json_lines:
             self.json(value)
         else:
             self.text(sentence)
 
     def document(self, value: object) -> None:
-        """Print an object: in one line for programs, indented for people."""
         if self.json_lines:
             self.json(value)
         else:
@@ -238,7 +205,6 @@ class Output:
 
 
 def shown(value: object) -> str:
-    """Return a value as a table shows it."""
     if value is None:
         return "·"
     if isinstance(value, bool):
@@ -264,11 +230,7 @@ def quiet_pipe() -> Iterator[None]:
 
 
 def check_format(path: Path) -> None:
-    """Check that rows can be written to a file, before they are read.
-
-    Raises:
-        UsageFault: the name states no known format, or the folder does not exist.
-    """
+    """Check that rows can be written to a file, before they are read."""
     if path.suffix not in _WRITERS:
         known = ", ".join(_WRITERS)
         raise UsageFault(f"{path}: the name must end in one of {known}, which is the format")
@@ -429,7 +391,6 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def _is_extra(module: str) -> bool:
-    """Return whether a missing module belongs to another package."""
     return bool(module) and module.partition(".")[0] != "lakesync"
 
 
@@ -442,7 +403,6 @@ def is_bug_to_show(error: BaseException) -> bool:
 
 
 def as_json(fault: Fault) -> str:
-    """Return the fault as ``--json`` prints it, in the shape of the gateway's errors."""
     return json.dumps({"error": fault.sentence, "code": fault.code}, ensure_ascii=False)
 
 

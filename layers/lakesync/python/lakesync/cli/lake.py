@@ -44,11 +44,6 @@ def described(aws: Aws) -> LakeCatalogue:
 
 
 def open_catalogue(aws: Aws) -> Any:
-    """Return it as a catalogue of PyIceberg.
-
-    Raises:
-        botocore.exceptions.ClientError: its secret may not be read.
-    """
     from pyiceberg.catalog import load_catalog
 
     catalogue = described(aws)
@@ -58,11 +53,7 @@ def open_catalogue(aws: Aws) -> Any:
 
 
 def glue_views(aws: Aws) -> GlueViews:
-    """Return Athena's views in the stack's catalogue.
-
-    Raises:
-        UsageFault: it is not Glue's, where Athena looks for them.
-    """
+    """Return Athena's views, if the stack's catalogue is Glue's: Athena looks for them there."""
     from lakesync.materialise.glue_views import GlueViews
 
     if not described(aws).is_glue:
@@ -103,13 +94,7 @@ class Needed(NamedTuple):
 
 
 def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Needed]:
-    """Return what a query reads of each of its tables.
-
-    Args:
-        database: an empty DuckDB database, in which the tables' names are free.
-        sql: the query.
-        schemas: the schemas of the tables that it names.
-    """
+    """Return what a query reads of each of its tables; in ``database`` their names are free."""
     import pyarrow as pa
     from pyarrow import dataset
 
@@ -153,12 +138,7 @@ def comparisons_in(text: str) -> Iterator[Comparison]:
 
 
 def as_expression(comparisons: tuple[Comparison, ...], lake_names: Mapping[str, str]) -> Any:
-    """Return comparisons as an expression of PyIceberg.
-
-    Args:
-        comparisons: by the names that columns were written under.
-        lake_names: the lake's names of columns, by those.
-    """
+    """Return comparisons, by the names that columns were written under, for PyIceberg."""
     from pyiceberg import expressions
 
     make: Any = expressions  # its own types know nothing of positions
@@ -236,13 +216,7 @@ class Lake:
     """One gateway's tables in the stack's catalogue, as of their first use."""
 
     def __init__(self, aws: Aws, gateway: str, only: str | None = None) -> None:
-        """Find the tables.
-
-        Args:
-            aws: the stack.
-            gateway: the gateway's id.
-            only: the lake's name of one table; the others are not opened.
-        """
+        """Find the tables; if the lake's name of ``only`` one is given, no other is opened."""
         self._aws = aws
         self._only = only
         self._database = lake_database(aws.output("DatabasePrefix"), gateway)
@@ -252,12 +226,10 @@ class Lake:
         return sorted(self._tables)
 
     def names_of(self, table: str | None) -> list[str]:
-        """Return the names of one table and its history, or of all."""
         own = {table, f"{table}{CHANGES_SUFFIX}"}
         return [name for name in self.names() if table is None or name in own]
 
     def table(self, name: str) -> Any:
-        """Return a table of PyIceberg."""
         return self._tables[name]
 
     def schema(
@@ -281,16 +253,13 @@ class Lake:
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Return a table's current or former rows.
+        """Return a table's current rows, or those of a point in the past.
 
         Args:
             name: the table's name, as `names` returns it.
             wanted: a point in the past; None for now.
             all_columns: with LakeSync's own columns, and with rows that are deleted.
             needed: the columns and rows that suffice; None for all.
-
-        Raises:
-            UsageFault: there was nothing in the table at that moment.
         """
         from pyiceberg import expressions
 

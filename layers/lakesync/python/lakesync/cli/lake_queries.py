@@ -86,12 +86,7 @@ def own_database(*settings: str) -> Any:
 
 
 def named_tables(database: Any, sql: str, tables: Collection[str]) -> set[str]:
-    """Return those of some tables that a query names, in any spelling.
-
-    Raises:
-        NotFound: it names another table.
-        UsageFault: it calls a function that reads something else, or is no query.
-    """
+    """Return those of some tables that a query names, in any spelling; refuse all others."""
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(text)
     if tree["error"]:
@@ -149,13 +144,11 @@ def _dicts(tree: object) -> Iterator[dict[str, Any]]:
 class Tables(Protocol):
     """The tables for queries: those of a gateway, or those that gateways share."""
 
-    def names(self) -> list[str]:
-        """Return the tables' names."""
+    def names(self) -> list[str]: ...
 
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
-    ) -> pa.Schema:
-        """Return the schema of what `read` returns."""
+    ) -> pa.Schema: ...
 
     def read(
         self,
@@ -164,8 +157,7 @@ class Tables(Protocol):
         *,
         all_columns: bool = False,
         needed: Needed | None = None,
-    ) -> pa.Table:
-        """Return a table's current or former rows, as `lakesync.cli.lake.Lake` does."""
+    ) -> pa.Table: ...
 
 
 def run(
@@ -176,11 +168,6 @@ def run(
     all_columns: bool = False,
     changes: bool = False,
 ) -> pa.Table:
-    """Return the rows of a query.
-
-    Raises:
-        UsageFault: the SQL is invalid, or names a table that does not exist.
-    """
     import duckdb
 
     from lakesync.cli.lake import needed
@@ -222,13 +209,7 @@ def matching(
 ) -> Iterator[RowDiff]:
     """Yield the rows that meet a condition, before or after; all if there is no condition.
 
-    Args:
-        diffs: the rows.
-        where: the condition; empty for none.
-        columns: the columns by their names in the lake: type, and name on the wire.
-
-    Raises:
-        UsageFault: it is no condition on these columns.
+    It is on the columns by their names in the lake: each has its type, and its name on the wire.
     """
     if not where:
         yield from diffs
@@ -311,18 +292,7 @@ class Tail:
 def read_tail(
     buffer: Buffer, gateway: str, after: Stamp, wants: Callable[[Delta], bool] = lambda _: True
 ) -> Tail:
-    """Return the deltas that were committed after a stamp.
-
-    Args:
-        buffer: stores the log.
-        gateway: whose.
-        after: the lake's mark.
-        wants: which deltas.
-
-    Raises:
-        UsageFault: there are too many.
-        LakeSyncError: the log cannot be read now.
-    """
+    """Return the wanted deltas that were committed after the lake's mark."""
     log = ReadBarrier(buffer).raise_heads(gateway, after)
     placed: list[PlacedDelta] = []
     for entry in read_all(buffer, log, (after, log.top), _SLICE_DELTAS_MAX):
@@ -367,7 +337,6 @@ class LakeChanges:
 
     @property
     def exists(self) -> bool:
-        """Whether the lake has the table."""
         return self._table is not None
 
     @property
@@ -376,11 +345,7 @@ class LakeChanges:
         return {} if self._table is None else declared_columns(self._table)
 
     def of_row(self, row_id: str) -> list[PlacedDelta]:
-        """Return all deltas of a row, in commit order; file statistics decide which files are read.
-
-        Raises:
-            UsageFault: there are too many.
-        """
+        """Return all deltas of a row, in commit order; statistics decide which files are read."""
         from pyiceberg.expressions import EqualTo
 
         placed: list[PlacedDelta] = []
@@ -395,16 +360,10 @@ class LakeChanges:
         return sorted(placed, key=lambda each: each.position)
 
     def scan(self, rows: Any, only: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the table, as `reader` does; none if there is no table."""
         yield from self.reader(rows, only) or ()
 
     def reader(self, rows: Any, only: tuple[str, ...] | None = None) -> pa.RecordBatchReader | None:
-        """Return the table's rows, unordered, file by file; None if there is no table.
-
-        Args:
-            rows: a filter expression of PyIceberg.
-            only: the columns; None for all that deltas need.
-        """
+        """Return the table's rows, unordered, file by file; None if there is no table."""
         if self._table is None:
             return None
         fields = {field.name for field in self._table.schema().fields}
@@ -412,7 +371,6 @@ class LakeChanges:
         return self._table.scan(rows, selected_fields=wanted).to_arrow_batch_reader()
 
     def placed(self, batch: pa.RecordBatch | pa.Table) -> Iterator[PlacedDelta]:
-        """Yield the table's rows as deltas."""
         columns = self.columns
         for row in batch.to_pylist():
             delta = known_delta(
@@ -459,14 +417,12 @@ class RowDiff(NamedTuple):
 
     @property
     def change(self) -> str:
-        """The kind of the difference."""
         if self.before is None:
             return "inserted"
         return "deleted" if self.after is None else "changed"
 
     @property
     def columns(self) -> list[str]:
-        """The columns that differ."""
         before, after = self.before or {}, self.after or {}
         names = sorted(before.keys() | after.keys())
         return [name for name in names if before.get(name) != after.get(name)]
@@ -481,11 +437,7 @@ def pasts(
 ) -> Iterator[Iterator[Past]]:
     """Yield the deltas of each row with a commit in a span, up to the span's end; by row id.
 
-    Args:
-        changes: what the lake has.
-        tail: what the log has behind that.
-        span: two commits; what was at the first is not in it.
-        only: the requested rows; empty for all.
+    What was at the first commit of the span is not in it. ``only`` are the rows; empty for all.
     """
     import pyarrow as pa
     from pyiceberg.expressions import And, GreaterThan, In, LessThanOrEqual
@@ -515,13 +467,7 @@ def pasts(
 def row_diffs(
     rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool], *, delete_wins: bool = False
 ) -> Iterator[RowDiff]:
-    """Yield the rows that differ between some of their deltas and all of them. Pure.
-
-    Args:
-        rows: their deltas.
-        keeps: selects the deltas of the row "before".
-        delete_wins: how their table is read; see `lakesync.core.merge.as_read`.
-    """
+    """Yield the rows that differ between the deltas that are kept, and all of them. Pure."""
     for row_id, placed in rows:
         state = before = EMPTY
         newest = 0
@@ -551,7 +497,6 @@ def _place(one: PlacedDelta) -> tuple[str, object]:
 
 @contextmanager
 def _workbench() -> Iterator[Any]:
-    """Yield a database in a temporary file."""
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="lakesync-") as folder:

@@ -67,12 +67,7 @@ def lake_figures(session: Session, table: str | None) -> dict[str, dict[str, Any
 
 
 def figures(table: Any, older_than_ms: int) -> TableFigures:
-    """Return a table's figures; single files are read only if there are enough of them.
-
-    Args:
-        table: the table, loaded by PyIceberg.
-        older_than_ms: earlier snapshots are old.
-    """
+    """Return a table's figures; snapshots before ``older_than_ms`` are old."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return TableFigures()
@@ -119,14 +114,7 @@ def _files(table: Any, snapshot: Any) -> Iterator[Any]:
 def table_states(
     aws: Aws, lake: Lake, gateway: str, table: str | None
 ) -> Iterator[dict[str, object]]:
-    """Yield the report of each table.
-
-    Args:
-        aws: the stack.
-        lake: the gateway's tables.
-        gateway: whose claims are counted.
-        table: one of them, with its history; None for all.
-    """
+    """Yield the report of each table, or of one with its history."""
     waiting = _waiting(aws, gateway)
     for name in lake.names_of(table):
         each = lake.table(name)
@@ -189,11 +177,7 @@ class Repair(NamedTuple):
 
 
 def repairs(lake: Lake, table: str | None) -> Iterator[Repair]:
-    """Report for each table whether its mark is lost, and which one it gets.
-
-    Raises:
-        UsageFault: a table's rows go further than its history.
-    """
+    """Report for each table whether its mark is lost, and which one it gets."""
     names = lake.names_of(table)
     marks = {name: _mark(lake.table(name)) for name in names}
     for name, mark in marks.items():
@@ -224,7 +208,6 @@ def set_mark(table: Any, mark: int) -> None:
 
 
 def mark_shown(table: Any) -> dict[str, str | None]:
-    """Return a table's mark as it is now, for a record; None if it is lost."""
     table.refresh()
     mark = _mark(table)
     return {"mark": str(mark) if mark else None}
@@ -262,11 +245,7 @@ def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
 
 
 def views_of_share(aws: Aws, name: str, engine: str, catalogue: str) -> list[tuple[str, View]]:
-    """Return the views that a shared table reads, then its own, each with its database.
-
-    Raises:
-        NotFound: there is no such share.
-    """
+    """Return the views that a shared table reads, then its own, each with its database."""
     share = shares_of(aws).read(name)
     if share is None:
         raise NotFound(f"there is no shared table {name[:64]!r}: see lakesync lake status")
@@ -292,16 +271,9 @@ _AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
 def run_job(
     session: Session, only: str, timeout_s: float, arguments: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run the stack's job on one gateway, or on one table of it; return its report.
+    """Run the stack's job on a gateway, or on ``gateway/table``; return its report.
 
-    Args:
-        session: the command's.
-        only: the gateway, or ``gateway/table``.
-        timeout_s: how long to wait.
-        arguments: further arguments of the job.
-
-    Raises:
-        Unavailable: it failed, or takes longer; what it has done stays done.
+    If it fails, or takes longer, what it has done stays done.
     """
     glue, job = session.aws.client("glue"), session.aws.output("MaintainJobName")
     report_key = f"maintenance/{uuid.uuid4().hex}.json"
@@ -331,17 +303,12 @@ def run_job(
 
 
 def keep_days(session: Session) -> int:
-    """Return the number of days for which the job keeps snapshots."""
     job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
     return int(job["DefaultArguments"]["--snapshot_keep_days"])
 
 
 def _started(glue: Any, job: str, given: Mapping[str, str], ends: float) -> str:
-    """Start a run as soon as the limit of concurrent runs allows.
-
-    Raises:
-        Unavailable: the limit was reached all the time.
-    """
+    """Start a run as soon as the limit of concurrent runs allows."""
     while True:
         try:
             run_id: str = glue.start_job_run(JobName=job, Arguments=given)["JobRunId"]
@@ -367,7 +334,6 @@ def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
 
 
 def claims_shown(aws: Aws, gateway: str) -> dict[str, object]:
-    """Return which claims of a gateway are set aside, for an audit record."""
     return {"setAside": listed(list(_names(aws, gateway)))}
 
 

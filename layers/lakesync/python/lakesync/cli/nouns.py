@@ -81,7 +81,6 @@ class Noun:
         return session.out.listing(listed, self.columns, self.title, empty=self.empty)
 
     def do(self, session: Session, verb: str, name: str, **more: object) -> dict[str, Any]:
-        """Change one of them; return the answer."""
         if verb == REMOVE:
             return session.admin("DELETE", self.route, name)
         if self.is_body:
@@ -89,8 +88,6 @@ class Noun:
         return session.admin("POST", self.route, name, verb, body=more)
 
     def list(self) -> Callable[..., None]:
-        """Return the command that lists what is declared."""
-
         def list_(session: Session) -> None:
             answer, listed = self.declared(session)
             if self.show(session, listed):
@@ -188,7 +185,6 @@ CONNECTORS: Final = Noun(
 
 
 def end_of(end: Any) -> str:
-    """Describe a flow's source or destination."""
     if not isinstance(end, dict):
         return str(end)
     if "connector" in end:
@@ -197,7 +193,6 @@ def end_of(end: Any) -> str:
 
 
 def errors_of(flows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield the last error of each flow that has one."""
     return (f"{one['name']}: {one['lastError']['error']}" for one in flows if "lastError" in one)
 
 

@@ -55,11 +55,7 @@ class Moment:
 
 
 def as_of(text: str, option: str = "--as-of") -> AsOf:
-    """Parse an option's value; a time without an offset is UTC.
-
-    Raises:
-        UsageFault: it is neither a time, a snapshot id nor a stamp.
-    """
+    """Parse an option's value; a time without an offset is UTC."""
     if text.isascii() and text.isdigit():
         return AtNumber(int(text))
     try:
@@ -128,12 +124,7 @@ class Cell(NamedTuple):
 
 
 def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterator[Cell]:
-    """Yield every cell of a row's history, oldest first.
-
-    Args:
-        placed: all deltas of the row, in commit order.
-        delete_wins: how the row's table is read; see `lakesync.core.merge.as_read`.
-    """
+    """Yield every cell of a row's history, oldest first, as its deltas are."""
     state = EMPTY
     for position, delta in placed:
         merged = apply(state, delta)
@@ -160,15 +151,12 @@ def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterat
 
 
 def _stands(state: RowState, delta: Delta, name: str, value: CanonicalJson) -> bool:
-    """Return whether a delta is a column's winning write."""
     return state.columns.get(name) == (delta.hlc, delta.client_id, value)
 
 
 def instant(stamp: Stamp) -> datetime:
-    """Return the time of a stamp."""
     return datetime.fromtimestamp(stamp_ms(stamp) / 1000, UTC)
 
 
 def moment_text(stamp: Stamp) -> str:
-    """Return the time of a stamp as text for people."""
     return f"{instant(stamp):%Y-%m-%d %H:%M:%S.%f}"[:-3]

@@ -44,13 +44,7 @@ _DELETES_MAX: Final = 1_000
 def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
     """Drop a gateway's tables with all their files, and all versions of its objects.
 
-    Safe to repeat, also after a crash: a table is dropped after its files.
-
-    Returns:
-        By kind, what is left.
-
-    Raises:
-        AdapterFailed: S3 refused to delete some of it.
+    Safe to repeat, also after a crash: a table is dropped after its files. Return what is left.
     """
     s3, bucket = aws.client("s3"), aws.output("LakeBucket")
     leave_shares(aws, gateway)
@@ -160,11 +154,6 @@ def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[dict[str, str]]:
 
 
 def purge(s3: Any, bucket: str, prefix: str) -> None:
-    """Delete all versions of all objects under a prefix.
-
-    Raises:
-        AdapterFailed: S3 refused some of it.
-    """
     doomed = _versions(s3, bucket, prefix)
     while versions := list(islice(doomed, _DELETES_MAX)):
         some = {"Objects": versions, "Quiet": True}
@@ -343,12 +332,6 @@ class StackRemoval:
     """The deletion of one stack. Safe to repeat after any interruption: the stack goes last."""
 
     def __init__(self, aws: Aws, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Read the stack.
-
-        Raises:
-            NotFound: there is none of that name.
-            UsageFault: it is not LakeSync's.
-        """
         self._aws = aws
         self._sleep = sleep
         self._formation = aws.client("cloudformation")
@@ -364,11 +347,6 @@ class StackRemoval:
         self._lake = LakeTables(aws, self._buckets) if "DatabasePrefix" in aws.outputs else None
 
     def must_be_unprotected(self) -> None:
-        """Refuse a stack whose data are protected.
-
-        Raises:
-            Conflict: they are; it says by what, and how that is lifted.
-        """
         name, parameters = self._aws.stack, self._parameters()
         if self._failed():
             return  # it was never whole, and holds nothing; nor could it be deployed otherwise
@@ -408,12 +386,7 @@ class StackRemoval:
         )
 
     def remove(self, progress: Callable[[str], None]) -> None:
-        """Delete everything.
-
-        Raises:
-            AdapterFailed: CloudFormation could not delete a resource; it is named.
-            Unavailable: the deletion is still under way after an hour.
-        """
+        """Delete everything, or raise what CloudFormation could not delete."""
         failures: list[tuple[str, str]] = []
         for _ in range(_ROUNDS_MAX):
             progress("deleting secrets, lake tables and log groups …")

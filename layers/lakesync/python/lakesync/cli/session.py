@@ -75,7 +75,6 @@ class Session:
 
     @cached_property
     def connection(self) -> Connection:
-        """The connection to the gateway."""
         return resolve(self._given, os.environ, Path.cwd())
 
     @cached_property
@@ -85,20 +84,14 @@ class Session:
 
     @cached_property
     def aws(self) -> Aws:
-        """The stack."""
         return Aws(self.place)
 
     @cached_property
     def url(self) -> str:
-        """The gateway's address."""
         return self.connection.url or self.aws.output("HttpUrl")
 
     def token(self, role: str = "client") -> str:
-        """Return the token that was set, or else sign one for a few minutes.
-
-        Raises:
-            UsageFault: no token was set, and no stack is known whose secret could sign one.
-        """
+        """Return the token that was set, or else sign one for a few minutes."""
         from lakesync.cli.connection import sign
 
         connection = self.connection
@@ -135,11 +128,6 @@ class Session:
         return self._open.enter_context(transport)
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """Call an administrative route of this gateway.
-
-        Raises:
-            LakeSyncError: the gateway's error.
-        """
         from lakesync.cli.connection import call
 
         return call(self.url, self.token("admin"), method, path, body)
@@ -274,13 +262,7 @@ _NO_PROOF: Final = frozenset({"clients", "users", "flush"})
 def must_exist(session: Session, *proofs: object) -> None:
     """Refuse a gateway that does not exist, by asking it, unless there is a proof of it.
 
-    Args:
-        session: of the command.
-        proofs: what the command has read of the gateway; any of it that is not empty is a proof.
-
-    Raises:
-        NotFound: nothing was ever pushed to it or declared for it.
-        LakeSyncError: it could not be asked.
+    A proof is what the command has read of the gateway, if it is not empty.
     """
     if _is_taken_for_granted(session, proofs) or _is_known(session):
         return
@@ -288,12 +270,7 @@ def must_exist(session: Session, *proofs: object) -> None:
 
 
 def must_exist_in_stack(session: Session, *proofs: object) -> None:
-    """Do the same with AWS credentials, by what the stack's table holds.
-
-    Raises:
-        NotFound: the table and its quota hold nothing of the gateway.
-        LakeSyncError: the table could not be read.
-    """
+    """Do the same with AWS credentials, by what the stack's table holds."""
     if _is_taken_for_granted(session, proofs):
         return
     from lakesync.buffer.removal import DynamoRemoval
@@ -335,8 +312,7 @@ def _is_known_to_clients(session: Session) -> bool:
 def _holds(metrics: dict[str, Any]) -> bool:
     """Return whether metrics are of a gateway with a commit or a configuration.
 
-    Where rules keep anything from the caller, there is a configuration, and its version is left
-    out.
+    If its version is left out, rules keep it from the caller, so there is one.
     """
     return metrics["headHlc"] != "0" or bool(metrics.get("configVersion", True))
 
@@ -363,11 +339,7 @@ LISTED_BYTES_MAX: Final = 1_024
 
 
 def audit_of(session: Session) -> tuple[Audit, Who]:
-    """Return the audit of this stack, and the identity of the caller.
-
-    Raises:
-        UsageFault: the stack keeps no records: it is of an older release.
-    """
+    """Return the audit of this stack, and the identity of the caller."""
     from lakesync.buffer.admin_stores import ItemAudit
     from lakesync.gateway.admin_changes import Audit, Who
 

@@ -66,7 +66,6 @@ _SHARED: Final = (STATE_TABLE.name, EVENTS_TABLE.name)
 
 
 def shares_of(aws: Aws) -> Shares:
-    """Return the documents of the stack's shares."""
     return Shares(LakeStore(aws.client("s3"), aws.output("LakeBucket")))
 
 
@@ -78,13 +77,7 @@ def views_of_shares(aws: Aws, shares: Shares) -> SharedViews | None:
 
 
 def declare(aws: Aws, name: str, table: str, gateways: str) -> Share:
-    """Create or renew a share: its document, over all existing tables. Safe to repeat.
-
-    Raises:
-        UsageFault: another table is shared under the name.
-        ValidationFailed: the tables cannot be shared; all faults are reported at once.
-        Conflict: others keep changing it.
-    """
+    """Create or renew a share: its document, over all existing tables. Safe to repeat."""
     shares, wanted = shares_of(aws), Share(name, table, gateways)
     check_share(wanted)
     before = shares.read(name)
@@ -108,11 +101,7 @@ def declare(aws: Aws, name: str, table: str, gateways: str) -> Share:
 
 
 def keep_views(aws: Aws, shares: Shares, name: str) -> bool:
-    """Update the views of a share to its document; return whether the catalogue has views.
-
-    Raises:
-        AdapterFailed: some views could not be updated.
-    """
+    """Update the views of a share to its document; return whether the catalogue has views."""
     views = views_of_shares(aws, shares)
     if views is None:
         return False
@@ -132,11 +121,7 @@ def withdraw(aws: Aws, name: str) -> bool:
 
 
 def leave_shares(aws: Aws, gateway: str) -> None:
-    """Remove a gateway from all shares, before its tables are dropped. Safe to repeat.
-
-    Raises:
-        AdapterFailed: a view could not be renewed.
-    """
+    """Remove a gateway from all shares, before its tables are dropped. Safe to repeat."""
     shares = shares_of(aws)
     views = views_of_shares(aws, shares)
     for share in shares.all():
@@ -149,7 +134,6 @@ def leave_shares(aws: Aws, gateway: str) -> None:
 
 
 def share_states(aws: Aws) -> Iterator[dict[str, object]]:
-    """Yield the report of each share."""
     shares = shares_of(aws)
     views = views_of_shares(aws, shares)
     for share in shares.all():
@@ -228,13 +212,11 @@ class SharedLake:
         self._shares = {share.name: share for share in shares}
 
     def names(self) -> list[str]:
-        """Return the names of the shares."""
         return sorted(self._shares)
 
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Return the schema of what `read` returns, with the current columns."""
         import pyarrow as pa
 
         del wanted
@@ -253,8 +235,7 @@ class SharedLake:
     ) -> pa.Table:
         """Return the rows of all gateways, as `lakesync.cli.lake.Lake.read` returns those of one.
 
-        A gateway that a filter excludes is not read; one without the table at that time has no
-        rows.
+        A gateway that a filter excludes is not read; one without the table then has no rows.
         """
         import pyarrow as pa
 
@@ -274,7 +255,6 @@ class SharedLake:
 
 
 def shared_lake(aws: Aws) -> SharedLake:
-    """Return the tables that a stack's gateways share."""
     return SharedLake(aws, shares_of(aws).all())
 
 

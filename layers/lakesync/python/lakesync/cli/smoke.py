@@ -59,11 +59,6 @@ class Scratch:
     user: str
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """Call an administrative route.
-
-        Raises:
-            LakeSyncError: the gateway's error.
-        """
         from lakesync.cli.connection import call
 
         return call(self.url, self.token(self.user, "admin"), method, path, body)
@@ -149,7 +144,6 @@ class Job:
         return "two clients edited one row, and both edits are there"
 
     def flush(self) -> str:
-        """Flush the gateway."""
         done = self._scratch.ask("POST", f"/admin/flush/{self._scratch.gateway}")
         if not done.get("deltas"):
             # The schedule, or a threshold, may have come first.
@@ -157,11 +151,7 @@ class Job:
         return f"{plural(done['deltas'], 'delta')} are flushed"
 
     def lake(self, aws: Aws, timeout_s: int) -> str:
-        """Wait until the lake's table holds both rows.
-
-        Raises:
-            Unavailable: it does not yet.
-        """
+        """Wait until the lake's table holds both rows."""
         from lakesync.cli.commands.backlog import wait_for_lake
         from lakesync.cli.lake import ROW_ID, Lake
 
@@ -174,11 +164,6 @@ class Job:
         return "both rows are in the lake"
 
     def delete(self) -> str:
-        """Delete the scratch gateway.
-
-        Raises:
-            LakeSyncError: it could not be deleted.
-        """
         from lakesync.errors import NotFound
 
         path = f"/admin/gateways/{self._scratch.gateway}"
@@ -188,12 +173,6 @@ class Job:
         return f"the gateway {self._scratch.gateway} is deleted"
 
     def remove(self) -> str:
-        """Delete the rows in an existing gateway.
-
-        Raises:
-            LakeSyncError: the rows could not be deleted.
-            Failed: not all of them were.
-        """
         if self._pushed:
             for row in (self.shown, self.hidden):
                 self._writer.delete(TABLE, row).unwrap()
@@ -215,18 +194,12 @@ class Job:
 
 
 def client_tables(client: Client) -> set[str]:
-    """Return the names of the tables in a client's file."""
     rows = client.query("select name from sqlite_master where type in ('table', 'view')").unwrap()
     return {str(row["name"]) for row in rows}
 
 
 def _synced(client: Client) -> int:
-    """Sync, and return the number of accepted edits.
-
-    Raises:
-        LakeSyncError: the push or the pull failed.
-        Failed: an edit was refused.
-    """
+    """Sync, and return the number of accepted edits; raise what failed, or was refused."""
     summary = client.sync().unwrap()
     for error in (summary.push_error, summary.pull_error):
         if error is not None:

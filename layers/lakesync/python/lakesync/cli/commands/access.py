@@ -227,13 +227,11 @@ def _is_seen(session: Session, kind: Kind, name: str) -> bool | None:
 
 
 def _user_of(session: Session, client_id: str) -> str | None:
-    """Return the user of a client; None if nobody has used it."""
     user: str | None = session.admin("GET", "access", client=client_id)["user"]
     return user
 
 
 def clients_of(session: Session) -> Iterator[dict[str, Any]]:
-    """Yield the clients of the gateway that ever used it, page by page."""
     cursor: str | None = ""
     while cursor is not None:
         page = session.admin("GET", "clients", limit="200", cursor=cursor)
@@ -326,12 +324,7 @@ def revoke_client(session: Session, *, client_id: _Client) -> None:
 
 
 def _client_of(session: Session, words: list[str]) -> str:
-    """Return the client id; lead to the gateway that is named before it.
-
-    Raises:
-        UsageFault: there are more words.
-        NotFound: there is no such gateway.
-    """
+    """Return the client id, and lead to the gateway that is named before it."""
     *gateways, client = words
     if len(gateways) > 1:
         raise UsageFault("give one client id, and before it at most the gateway's id")
@@ -444,11 +437,7 @@ def _ms(moment: str) -> int:
 
 
 def _moment(text: str | None, option: str) -> str | None:
-    """Return a time in the form that the API accepts.
-
-    Raises:
-        UsageFault: the text is not a time.
-    """
+    """Return a time in the form that the API accepts."""
     from lakesync.cli.connection import ttl_s
 
     if text is None:

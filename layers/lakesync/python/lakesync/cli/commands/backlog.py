@@ -74,11 +74,7 @@ def waiting_batches(aws: Aws, gateway: str | None) -> int:
 
 
 def wait_for_lake(aws: Aws, gateway: str, timeout_s: float) -> None:
-    """Return once the tables hold everything that was announced.
-
-    Raises:
-        Unavailable: they do not after ``timeout_s``; the work goes on without us.
-    """
+    """Return once the tables hold all that was announced, or raise `Unavailable`."""
     deadline = time.monotonic() + timeout_s
     while batches := waiting_batches(aws, gateway):
         if time.monotonic() > deadline:
@@ -201,7 +197,6 @@ def replay(
 
 
 def _waiting(client: Any, dead: str) -> dict[str, str]:
-    """Return about how many messages were given up, as SQS counts them."""
     wanted = ["ApproximateNumberOfMessages"]
     counted = client.get_queue_attributes(QueueUrl=dead, AttributeNames=wanted)["Attributes"]
     return {"waiting": counted[wanted[0]]}

@@ -37,11 +37,7 @@ DELTAS_READ_MAX: Final = 100_000
 
 
 def values_of(pairs: Sequence[str]) -> dict[str, object]:
-    """Return the columns of ``name=value``: a value is JSON, or else text.
-
-    Raises:
-        UsageFault: one has no name, or is a number that JSON does not know.
-    """
+    """Return the columns of ``name=value``: a value is JSON, or else text."""
     values: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -75,7 +71,6 @@ def push_edit(
     values: dict[str, object],
     database: Path | None,
 ) -> None:
-    """Push one edit, and print what came of it."""
     from lakesync.client import Client
 
     with ExitStack() as stack:
@@ -115,10 +110,7 @@ def push_edit(
 
 
 def _doubt(session: Session, client: Client, key: tuple[str, str]) -> str:
-    """Return what there is to say of the row that was updated: it may not exist.
-
-    An update makes a row exist, except where deletes win.
-    """
+    """Return what there is to say of an updated row: where deletes win, an update makes none."""
     from lakesync.core.names import folded
 
     table, row = key
@@ -540,11 +532,7 @@ def move(
 
 
 def _client_id(file: Path) -> str:
-    """Return whose a file is.
-
-    Raises:
-        UsageFault: it is no client's file.
-    """
+    """Return whose a file is."""
     import sqlite3
 
     try:

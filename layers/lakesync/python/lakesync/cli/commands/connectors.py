@@ -162,7 +162,6 @@ def run(
 
 
 def _register_schemas(session: Session, body: dict[str, Any]) -> None:
-    """Register the schemas of a connector's tables before it is registered."""
     tested = session.admin("POST", "connectors", body=body, dryRun=True, schemas=True)
     for schema in tested["schemas"]:
         saved = session.admin("POST", "schema", body=schema)
@@ -173,12 +172,7 @@ def _register_schemas(session: Session, body: dict[str, Any]) -> None:
 
 
 def _followed(session: Session, name: str, before: dict[str, Any]) -> dict[str, Any]:
-    """Show a poll's progress until it ends.
-
-    Raises:
-        AdapterFailed: no poll started.
-        AdapterRefused: the poll stopped with an error.
-    """
+    """Show a poll's progress until it ends."""
     begun, rows = time.monotonic(), before["rows"]
     while True:
         now = _shown(session, name)

@@ -36,17 +36,7 @@ NAME_CHARS_MAX: Final = 40
 
 
 def created(template: str, name: str, place: Path) -> list[str]:
-    """Create a package in a new or empty folder; returns the names of its files.
-
-    Args:
-        template: the folder of templates.
-        name: the type's name.
-        place: the folder.
-
-    Raises:
-        ValidationFailed: the name is none.
-        Conflict: the folder is not empty.
-    """
+    """Create a package in a new or empty folder; return the names of its files."""
     name = _checked(name)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise Conflict(f"{place} is there already, and not empty: name another with --folder")

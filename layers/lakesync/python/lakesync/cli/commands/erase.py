@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
-    """Return the stack's connectors, and the queue that wakes deliveries."""
     from lakesync.adapters.lake.sqs import SqsQueue
     from lakesync.buffer.admin_stores import ItemConnectors
 
@@ -77,15 +76,10 @@ class Steps:
         """The destinations that were requested to erase; None before the request."""
 
     def go_on(self) -> str:
-        """Do all steps that are possible now; return what they wait for, empty once all is done.
-
-        Raises:
-            Conflict: claims were set aside that need the batches.
-        """
+        """Do all steps that are possible now; return what they wait for, empty once all is done."""
         return self._batches() or self._destinations() or self._connectors()
 
     def _batches(self) -> str:
-        """Remove the table's staged batches, once all destinations have applied them."""
         if names := undelivered(self._objects, self._gateway, self._table):
             return f"the destinations {', '.join(names)} to take its batches"
         if self._objects.list_objects(f"{CLAIMS}{self._gateway}/{self._table}/"):
@@ -181,11 +175,7 @@ def erase(
 
 
 def _delete_with_files(session: Session, gateway: str, keys: Sequence[RowKey]) -> AttachmentErasure:
-    """Delete the rows, then the files that they refer or referred to; returns what knows the files.
-
-    Raises:
-        UsageFault: the sync rules do not let the token delete a row; no file was removed.
-    """
+    """Delete the rows, then the files that they refer or referred to."""
     from lakesync.cli.erasure import AttachmentErasure
 
     files = AttachmentErasure(*stores(session), gateway, keys)
@@ -198,11 +188,7 @@ def _delete_with_files(session: Session, gateway: str, keys: Sequence[RowKey]) -
 
 
 def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
-    """Delete those of the rows that there are, as a client does it.
-
-    Raises:
-        UsageFault: the sync rules do not let the token delete one.
-    """
+    """Delete those of the rows that there are, as a client does it."""
     from lakesync.cli.commands.client import pushed
 
     items = [
@@ -233,12 +219,7 @@ def _with_values(session: Session, gateway: str, keys: Sequence[RowKey]) -> list
 
 
 def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: float) -> list[str]:
-    """Flush and erase until nothing is waited for; returns the destinations that erased them.
-
-    Raises:
-        Unavailable: it did not come to its end in time.
-        Conflict: claims were set aside that need the batches.
-    """
+    """Flush and erase until nothing is waited for; return the destinations that erased them."""
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.maintenance.erasure import Eraser
 

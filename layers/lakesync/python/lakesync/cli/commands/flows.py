@@ -136,11 +136,7 @@ def backfill(
 def _planned(
     session: Session, flows: list[Any], *, tolerant: bool = False, check: str = ""
 ) -> list[dict[str, Any]]:
-    """Plan all flows of a file, and print the faults of all of them.
-
-    Raises:
-        FlowRefused: there are faults.
-    """
+    """Plan all flows of a file; if there are faults, print those of all of them and raise."""
     planned: list[dict[str, Any]] = []
     faults: list[Fault] = []
     for place, body in enumerate(flows):
@@ -165,7 +161,6 @@ def _planned(
 
 
 def _read(file: str) -> list[Any]:
-    """Read a file that holds ``flows``, or a single flow."""
     body = read_yaml(file)
     flows = body["flows"] if isinstance(body, dict) and "flows" in body else [body]
     if not isinstance(flows, list) or not flows:
@@ -259,7 +254,6 @@ def _untyped(session: Session, destination: dict[str, Any]) -> str:
 def _declare(
     session: Session, name: str, file: str, archive: str | None, **query: str | bool
 ) -> dict[str, Any]:
-    """Send a declaration; if it is refused, print each of its faults."""
     body = read_json(file)
     if archive is not None and isinstance(body, dict):
         secret, _, days = archive.rpartition(":")

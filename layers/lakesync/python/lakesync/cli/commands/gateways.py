@@ -150,7 +150,6 @@ def find_row(
 
 
 def stores(session: Session) -> tuple[Buffer, ObjectStore]:
-    """Return the stack's buffer, and the bucket of its lake."""
     from lakesync.adapters.lake.s3 import S3Objects
 
     aws = session.aws
@@ -159,12 +158,10 @@ def stores(session: Session) -> tuple[Buffer, ObjectStore]:
 
 
 def now_ms() -> int:
-    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def _deleted(session: Session, gateway: str) -> dict[str, Any]:
-    """Request the deletion until nothing is left."""
     rounds = 0
     with session.out.progress(f"deleting {gateway} …"):
         while True:
@@ -396,11 +393,7 @@ def _summary(manifest: Manifest) -> dict[str, object]:
 
 
 def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
-    """Invoke the stack's retention function with a task.
-
-    Raises:
-        Unavailable: it failed; the next try continues from where it stopped.
-    """
+    """Invoke the stack's retention function; if it fails, the next try continues there."""
     client = session.aws.client("lambda", answer_s_max=_BUILD_S_MAX)
     name = session.aws.output("RetainFunction")
     answer = client.invoke(FunctionName=name, Payload=json.dumps(task))

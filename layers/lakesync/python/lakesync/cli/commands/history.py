@@ -219,7 +219,6 @@ def _shown(cell: Cell) -> tuple[str | None, ...]:
 
 
 def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
-    """Return a cell as JSON; an absent value has no key."""
     values = {"before": cell.before, "after": cell.after}
     return {
         "commit": str(cell.commit),
@@ -257,7 +256,6 @@ def cells_as_arrow(shown: Sequence[Cell]) -> pa.Table:
 
 
 def _note(session: Session, changes: LakeChanges, tail: Tail | None, *, lake_only: bool) -> None:
-    """Print a note about commits that the answer lacks."""
     if tail is None:
         until = moment_text(changes.until) if changes.until else "the beginning"
         why = "" if lake_only else ": see above"
@@ -279,12 +277,7 @@ def note_missing(session: Session, changes: LakeChanges, tail: Tail | None) -> N
 def check_table(
     session: Session, names: Sequence[str], changes: LakeChanges, tail: Tail | None
 ) -> None:
-    """Check that a table exists, in the lake or at the gateway.
-
-    Raises:
-        NotFound: it does not, and the message lists the tables that exist; or there is no such
-            gateway.
-    """
+    """Check that a table exists, in the lake or at the gateway."""
     known = tail.tables if tail else frozenset()
     if changes.exists or changes.table.lower() in {name.lower() for name in known}:
         return
@@ -352,7 +345,6 @@ def diff(
 def _compare(
     session: Session, table: Opened, moments: tuple[AsOf, AsOf | None], file: Path | None
 ) -> None:
-    """Print or write the differences between two points in time."""
     from lakesync.cli.input_output import write_rows
     from lakesync.cli.lake_queries import pasts, row_diffs
 
@@ -392,11 +384,7 @@ class Opened(NamedTuple):
 
 
 def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
-    """Open the places where all deltas of a table are.
-
-    Raises:
-        NotFound: there is no such table, or no such gateway.
-    """
+    """Open the places where all deltas of a table are."""
     from lakesync.cli.lake import Lake
     from lakesync.cli.lake_queries import LakeChanges
 
@@ -410,11 +398,7 @@ def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
 def span_of(
     lake: Lake, moments: tuple[AsOf, AsOf | None], changes: LakeChanges, tail: Tail | None
 ) -> tuple[Stamp, Stamp]:
-    """Return the span of commits between two points in time, at most up to what can be read.
-
-    Raises:
-        UsageFault: the second is before the first.
-    """
+    """Return the span of commits between two points in time, at most up to what can be read."""
     after = commit_of(lake, moments[0])
     until = changes.until if tail is None else max(tail.until, changes.until)
     if moments[1] is None:
@@ -439,14 +423,12 @@ class Counts:
         self.of = {"inserted": 0, "deleted": 0, "changed": 0}
 
     def counted(self, diffs: Iterable[RowDiff]) -> Iterator[RowDiff]:
-        """Count rows as they pass."""
         for row in diffs:
             self.of[row.change] += 1
             yield row
 
     @property
     def sentence(self) -> str:
-        """The counts as a sentence."""
         rows = plural(self.of["inserted"], "row")
         return f"{rows} inserted, {self.of['deleted']:,} deleted, {self.of['changed']:,} changed"
 
@@ -459,12 +441,10 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, diffs: Iterable[RowDiff]) -> Shown:
-        """Return the first cells, and the number of the others."""
         cells = cells_of(diffs)
         return cls(list(islice(cells, _SHOWN_MAX)), sum(1 for _ in cells))
 
     def print(self, session: Session) -> None:
-        """Print them as a table, if there are any."""
         if self.cells:
             session.out.table(_DIFF_COLUMNS, self.cells)
         if self.more:

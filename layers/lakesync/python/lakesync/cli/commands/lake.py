@@ -150,11 +150,7 @@ def repair(
 
 
 def lake_of(session: Session, table: str | None) -> Lake:
-    """Return the gateway's tables in the lake.
-
-    Raises:
-        NotFound: there is no such gateway, or the table is not in the lake.
-    """
+    """Return the gateway's tables in the lake; refuse another table than these."""
     from lakesync.cli.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)
@@ -233,11 +229,7 @@ def rebuild(
 def rebuild_in_lake(
     session: Session, table: str, timeout_s: float, *, dry_run: bool
 ) -> dict[str, Any]:
-    """Run the stack's job to rebuild a table, or to show what that would do; give its report.
-
-    Raises:
-        Unavailable: the job failed, or takes longer than the time-out.
-    """
+    """Run the stack's job to rebuild a table, or to show what that would do; return its report."""
     from lakesync.cli.lake_tables import lake_figures, run_job
 
     must_exist_in_stack(session)
@@ -249,7 +241,6 @@ def rebuild_in_lake(
 
 
 def report_lines(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
-    """Yield what was wrong, and what was done about it, as lines."""
     wrong = [
         f"{report[name]:,} {words}"
         for name, words in (
@@ -443,12 +434,7 @@ def _print(
 
 
 def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
-    """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable.
-
-    Raises:
-        AdapterFailed: some could not be made.
-        UsageFault: the lake's catalogue is not Glue's, where Athena looks for views.
-    """
+    """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable."""
     from lakesync.cli.lake import glue_views
     from lakesync.cli.lake_tables import views_shown
 

@@ -63,7 +63,6 @@ class Selection:
     """Undo only writes of this client since then; empty for all writes."""
 
     def keeps(self, one: PlacedDelta) -> bool:
-        """Return whether a delta is kept."""
         is_early = one.position.commit <= self.commit
         return is_early or bool(self.by and one.delta.client_id != self.by)
 
@@ -88,11 +87,6 @@ def deltas_for(plan: Plan, change: RowDiff, now: Stamp) -> Iterator[Delta]:
     """Yield the deltas that restore a row; they win over all of its current writes. Pure.
 
     A column that had no value then becomes null.
-
-    Args:
-        plan: the plan of the deltas.
-        change: the difference from current to former values.
-        now: the current stamp.
     """
     hlc = max(now, change.newest + 1)
     if change.after is None:
@@ -122,11 +116,6 @@ def write_plan(path: Path, plan: Plan, deltas: Iterable[Delta]) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the head of a plan.
-
-    Raises:
-        UsageFault: the file is not a plan.
-    """
     try:
         with path.open(encoding="utf-8") as file:
             head = json.loads(file.readline())
@@ -142,7 +131,6 @@ def read_plan(path: Path) -> Plan:
 
 
 def planned(path: Path, plan: Plan) -> Iterator[Delta]:
-    """Yield the deltas of a plan, one after the other."""
     with path.open(encoding="utf-8") as file:
         file.readline()
         for line in file:
@@ -160,14 +148,7 @@ def planned(path: Path, plan: Plan) -> Iterator[Delta]:
 def edited_since(
     changes: LakeChanges, tail: Iterable[PlacedDelta], plan: Plan, is_own: Callable[[Stamp], bool]
 ) -> set[str]:
-    """Return the rows that were written since a plan was made.
-
-    Args:
-        changes: the deltas in the lake.
-        tail: the later deltas in the log.
-        plan: the plan.
-        is_own: whether a stamp of the plan's client is the plan's.
-    """
+    """Return the rows that were written since a plan was made; ``is_own`` knows its stamps."""
     from pyiceberg.expressions import GreaterThan
 
     def is_foreign(client: str, hlc: Stamp) -> bool:
@@ -257,11 +238,6 @@ def restore(
 def _selection(
     session: Session, there: Opened, to: str | None, only: tuple[tuple[str, ...], str, str]
 ) -> Selection:
-    """Return the requested restore.
-
-    Raises:
-        UsageFault: it cannot be restored.
-    """
     rows, where, by = only
     if to is None and not by:
         raise UsageFault("specify a time with --to, or with --by the client whose edits are undone")
@@ -279,11 +255,7 @@ def _selection(
 
 
 def _same(session: Session, path: Path, wanted: Selection) -> Plan:
-    """Return the plan in a file, which this command may continue or replace.
-
-    Raises:
-        UsageFault: it is the plan of another restore, or of another client.
-    """
+    """Return the plan in a file, which this command may continue or replace."""
     made = read_plan(path)
     if made.selection != wanted:
         raise UsageFault(
@@ -385,7 +357,6 @@ def _count(done: Done, deltas: list[Delta], receipt: PushReceipt) -> None:
 
 
 def _report(session: Session, path: Path, done: Done) -> None:
-    """Print the outcome, and remove the plan if all of it is done."""
     reasons = {row: outcome.error for row, outcome in done.refused if outcome.error}
     answer = {
         **{name: done.counts[name] for name in ("accepted", "duplicates")},

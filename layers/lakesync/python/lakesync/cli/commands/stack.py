@@ -222,7 +222,6 @@ def smoke(
 def _steps(
     session: Session, job: Job, lake_timeout_s: int
 ) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield the steps by name; that of the lake if it has any time."""
     yield "rules", job.rules
     yield "push", job.push
     yield "pull", job.pull
@@ -372,7 +371,6 @@ def _region_of(prices: PriceList | None) -> str:
 
 
 def _from_usage(session: Session, days: int, region: str | None, prices: PriceList | None) -> None:
-    """Price what the stack used in the last days, as of a month, and share it among tenants."""
     from lakesync.cli.cost.bill import priced, tenants, used_events
 
     if not 1 <= days <= DAYS_MAX:

@@ -116,16 +116,11 @@ class Description:
 
     @property
     def stored_rows(self) -> float:
-        """Rows of all gateways."""
         return self.rows or self.devices
 
 
 def described(given: Mapping[str, Any]) -> Description:
-    """Return the description with these inputs, the others as by default.
-
-    Raises:
-        UsageFault: an input is out of its bounds, or they contradict each other.
-    """
+    """Return the description with these inputs, the others as by default."""
     known = {field.name for field in fields(Description)}
     values = {name: value for name, value in given.items() if value is not None and name in known}
     for name, value in values.items():
@@ -149,7 +144,6 @@ def described(given: Mapping[str, Any]) -> Description:
 
 
 def option(name: str) -> str:
-    """Return how an input is written on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -206,14 +200,12 @@ def events(description: Description, silent_s: float, renew_s: float) -> list[Ev
 
 
 def pushes(description: Description) -> float:
-    """Return the pushes of a month."""
     busy = description.hours_per_day * MONTH_DAYS
     edits = description.devices * description.edits_per_hour * busy
     return edits / description.edits_per_push
 
 
 def _edits(description: Description) -> Iterator[Event]:
-    """Yield pushes, what their clients pull behind them, and broadcasts."""
     times, edits = pushes(description), description.edits_per_push
     yield Event("pushes", times, counts.push(edits, description.row_bytes))
     pulled = times * counts.PULLS_OF_A_PUSH
@@ -249,11 +241,9 @@ def _waiting(description: Description, silent_s: float, renew_s: float) -> Itera
 
 
 def silences(rate: float, after_s: float) -> float:
-    """Return how often in a second a time of silence passes, if what ends it comes at random.
+    """Return how often in a second a silence of ``after_s`` passes; its ends come at random.
 
-    Args:
-        rate: how often in a second something ends the silence.
-        after_s: the silence; it begins anew when it has passed.
+    It comes ``rate`` times in a second; a silence begins anew when it has passed.
     """
     if not rate:
         return 1 / after_s
@@ -309,7 +299,6 @@ SMALL_BATCH_DELTAS: Final = 10_000
 
 
 def _stored(description: Description) -> Iterator[Event]:
-    """Yield what is kept: rows, the log of a week, its backup; metrics of what is used."""
     entries = pushes(description) / MONTH_DAYS * BUFFER_LOG_DAYS
     row = description.row_bytes + counts.ROW_OVERHEAD_BYTES + 100
     size = description.stored_rows * row + entries * ENTRY_BYTES
@@ -321,14 +310,12 @@ def _stored(description: Description) -> Iterator[Event]:
 
 
 def _logs(every: list[Event]) -> Iterator[Event]:
-    """Yield the storage of what the others log."""
     taken = sum(event.times * event.each.uses.get("logs_in_gb", 0) for event in every)
     stored = taken * LOG_MONTHS * LOG_STORED_SHARE
     yield Event("logs kept", stored, Count({"logs_gb": 1}, "LogRetentionDays"), is_floor=False)
 
 
 def _tracing(description: Description, every: list[Event]) -> Iterator[Event]:
-    """Yield the traces that X-Ray samples."""
     if description.tracing == "off":
         return
     requests = sum(event.times * event.each.uses.get("lambda_requests", 0) for event in every)

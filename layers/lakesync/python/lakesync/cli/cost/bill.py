@@ -131,7 +131,6 @@ def tenants(aws: Aws, days: int, now: datetime) -> list[Tenant]:
 
 
 def _resources(aws: Aws) -> dict[str, list[str]]:
-    """Return the names of the stack's resources by their type."""
     client = aws.client("cloudformation")
     pages = client.get_paginator("list_stack_resources").paginate(StackName=aws.stack_id)
     by_type: dict[str, list[str]] = {}
@@ -195,7 +194,6 @@ def _dpu_s(run: dict[str, Any]) -> float:
 
 
 def _fixed(aws: Aws) -> Iterator[Event]:
-    """Yield what is charged whatever is used, and is no metric."""
     client = aws.client("cloudwatch")
     pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=aws.stack)
     alarms = sum(len(page.get("MetricAlarms", [])) for page in pages)
@@ -204,7 +202,6 @@ def _fixed(aws: Aws) -> Iterator[Event]:
 
 
 def _sizes(aws: Aws, tables: Sequence[str]) -> Iterator[Event]:
-    """Yield the bytes of tables, with their backup."""
     client = aws.client("dynamodb")
     size = sum(client.describe_table(TableName=name)["Table"]["TableSizeBytes"] for name in tables)
     kept = Count({"dynamodb_gb": 1, "pitr_gb": 1}, "describe_table")
@@ -257,7 +254,6 @@ class Price(NamedTuple):
     source: str
 
     def usd(self, amount: float) -> float:
-        """Return what so much costs in a month."""
         total = begun = 0.0
         for up_to, each in self.tiers:
             total += max(min(amount, up_to) - begun, 0.0) * each
@@ -273,11 +269,6 @@ class PriceList(NamedTuple):
     regions: Mapping[str, Mapping[str, Price]]
 
     def of(self, region: str) -> Mapping[str, Price]:
-        """Return a Region's prices by their names.
-
-        Raises:
-            UsageFault: none are known.
-        """
         if region in self.regions:
             return self.regions[region]
         others = ", ".join(sorted(self.regions))
@@ -291,7 +282,6 @@ class PriceList(NamedTuple):
 
 @cache
 def shipped() -> PriceList:
-    """Return the prices that LakeSync comes with."""
     return read_prices(str(FILE))
 
 
@@ -299,10 +289,6 @@ def read_prices(file: str) -> PriceList:
     """Return the prices of a file; ``-`` is standard input.
 
     A price that is null, of all tiers, is not known; it is left out.
-
-    Raises:
-        UsageFault: the file has another form; says where.
-        OSError: it cannot be read.
     """
     content = _object(read_json(file), file, "")
     if content.get("currency") != CURRENCY:
@@ -348,7 +334,6 @@ def _without_price(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _price(given: object, file: str, place: str) -> Price | None:
-    """Return a price; None if it is not known."""
     entry = _object(given, file, place)
     tiers = entry.get("tiers")
     if tiers is None:
@@ -422,26 +407,15 @@ class Bill(NamedTuple):
 
     @property
     def usd(self) -> float:
-        """The total."""
         return sum(line.usd for line in self.lines)
 
     @property
     def floor_usd(self) -> float:
-        """What is charged in any case."""
         return sum(line.floor_usd for line in self.lines)
 
 
 def bill(description: Description, region: str, prices: PriceList | None = None) -> Bill:
-    """Return the bill of a description.
-
-    Args:
-        description: what is priced.
-        region: whose prices are taken.
-        prices: from which list; LakeSync's own if left out.
-
-    Raises:
-        UsageFault: the Region's prices are not known, or not all that are needed.
-    """
+    """Return the bill of a description, at LakeSync's own prices if no list is given."""
     from lakesync.client.device_time import HEARTBEAT_S
     from lakesync.client.websocket_listener import LATER, RENEWED_S
 
@@ -450,7 +424,6 @@ def bill(description: Description, region: str, prices: PriceList | None = None)
 
 
 def priced(every: Iterable[Event], region: str, prices: PriceList | None = None) -> Bill:
-    """Return the bill of events; what it takes and raises is as of `bill`."""
     source = prices or shipped()
     known = source.of(region)
     used = list(every)
@@ -489,7 +462,6 @@ def _usd(event: Event, shares: Mapping[str, float]) -> float:
 
 
 def as_json(bill: Bill, description: Description | None = None) -> dict[str, Any]:
-    """Return a bill as an object, with the description that was priced."""
     given = {} if description is None else {"description": asdict(description)}
     return {
         "region": bill.region,
@@ -516,10 +488,7 @@ def _service(line: Line) -> dict[str, object]:
 
 
 def shares(bill: Bill, tenants: Sequence[Tenant]) -> list[dict[str, Any]]:
-    """Return what each tenant used, and its share of what is not charged in any case.
-
-    A tenant's share is that of the deltas that went in and out.
-    """
+    """Return what each tenant used, and by its deltas its share of what depends on use."""
     deltas = sum(one.deltas_in + one.deltas_out for one in tenants)
     each = (bill.usd - bill.floor_usd) / deltas if deltas else 0
     return [
@@ -535,7 +504,6 @@ def shares(bill: Bill, tenants: Sequence[Tenant]) -> list[dict[str, Any]]:
 
 
 def show(out: Output, bill: Bill) -> None:
-    """Print a bill."""
     out.table(
         ("service", "what is billed", "in a month", "$", "of it in any case"),
         [

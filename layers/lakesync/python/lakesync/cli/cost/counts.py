@@ -235,7 +235,6 @@ STAGED_MONTHS: Final = 3.0
 
 
 def delivery() -> Count:
-    """Return a batch that is delivered to a database."""
     ms = HANDLER_MS + 2 * S3_MS + DATABASE_MS
     return invoked("deliver", ms, 700, "estimate") + Count(
         {"s3_reads": 3, "s3_writes": 2, "secret_reads": 0.1}, "delivery/deliverer.py"

@@ -77,11 +77,7 @@ class Names:
     stack: str
 
     def value(self, node: Any) -> Any:
-        """Work a value out.
-
-        Raises:
-            Unresolved: it depends on what is not known here.
-        """
+        """Work a value out, or raise `Unresolved`."""
         if isinstance(node, list):
             return [self.value(part) for part in node]
         if not isinstance(node, dict):
@@ -286,11 +282,7 @@ def _statements(names: Names) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def needs_of(names: Names, role: str, statement: Mapping[str, Any]) -> Iterator[Need]:
-    """Yield the permissions of one statement of the template.
-
-    Raises:
-        Unresolved: it cannot be evaluated.
-    """
+    """Yield the permissions of one statement of the template."""
     statement = names.value(statement)
     if not statement or statement["Effect"] != "Allow":
         return  # may be excluded by a condition
@@ -380,16 +372,7 @@ _POLLS_MAX: Final = 60
 
 
 def protect(client: Any, table: str) -> list[str]:
-    """Protect a table, and wait until that is active; return what was off. Safe to repeat.
-
-    Args:
-        client: DynamoDB.
-        table: the table's name.
-
-    Raises:
-        NotFound: there is no such table.
-        Unavailable: it is not there yet, or DynamoDB is not ready to protect it.
-    """
+    """Protect a table, and wait until that is active; return what was off. Safe to repeat."""
     off = missing(_described(client, table), _backups(client, table))
     try:
         if RECOVERY in off:
