@@ -18,7 +18,7 @@ from lakesync.cli.input_output import UsageFault
 from lakesync.errors import NotFound, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lakesync.buffer.caller import DynamoCaller
     from lakesync.buffer.dynamo import DynamoBuffer
@@ -265,6 +265,24 @@ class Aws:
         except ValueError:
             return {}
         return document if isinstance(document, dict) else {}
+
+
+def paged(client: Any, operation: str, key: str, **given: object) -> Iterator[Any]:
+    """Yield what the pages of AWS's answer list under a key."""
+    for page in client.get_paginator(operation).paginate(**given):
+        yield from page.get(key, ())
+
+
+def stack_resources(client: Any, stack: str) -> Iterator[dict[str, Any]]:
+    """Yield CloudFormation's descriptions of the resources of a stack that were made."""
+    listed = paged(client, "list_stack_resources", "StackResourceSummaries", StackName=stack)
+    return (item for item in listed if item.get("PhysicalResourceId"))
+
+
+def objects_under(aws: Aws, prefix: str) -> Iterator[dict[str, Any]]:
+    """Yield S3's descriptions of the objects in the lake's bucket under a prefix."""
+    bucket = aws.output("LakeBucket")
+    return paged(aws.client("s3"), "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix)
 
 
 # --- tokens ---------------------------------------------------------------------------------------

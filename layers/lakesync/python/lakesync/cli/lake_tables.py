@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from botocore.exceptions import ClientError
 
+from lakesync.cli.connection import objects_under
 from lakesync.cli.input_output import UsageFault
 from lakesync.cli.lake import declared_columns, history
 from lakesync.cli.session import listed
@@ -140,15 +141,11 @@ def table_states(
 
 def _waiting(aws: Aws, gateway: str) -> dict[str, tuple[int, float]]:
     """Return by table the number of announced batches that it lacks, and the age of the oldest."""
-    pages = aws.client("s3").get_paginator("list_objects_v2")
-    listed = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=f"claims/{gateway}/")
     now, waiting = time.time(), dict[str, tuple[int, float]]()
-    for page in listed:
-        for entry in page.get("Contents", []):
-            table = entry["Key"].split("/")[2]
-            count, oldest_s = waiting.get(table, (0, 0.0))
-            age_s = now - entry["LastModified"].timestamp()
-            waiting[table] = count + 1, max(oldest_s, age_s)
+    for entry in objects_under(aws, f"{CLAIMS}{gateway}/"):
+        table = entry["Key"].split("/")[2]
+        count, oldest_s = waiting.get(table, (0, 0.0))
+        waiting[table] = count + 1, max(oldest_s, now - entry["LastModified"].timestamp())
     return waiting
 
 
@@ -338,11 +335,8 @@ def claims_shown(aws: Aws, gateway: str) -> dict[str, object]:
 
 
 def _names(aws: Aws, gateway: str) -> Iterator[str]:
-    pages = aws.client("s3").get_paginator("list_objects_v2")
-    prefix = f"{CLAIMS_FAILED}{gateway}/"
-    for page in pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix):
-        for item in page.get("Contents", []):
-            yield item["Key"].removeprefix(CLAIMS_FAILED)
+    for item in objects_under(aws, f"{CLAIMS_FAILED}{gateway}/"):
+        yield item["Key"].removeprefix(CLAIMS_FAILED)
 
 
 def put_back(aws: Aws, claims: list[str]) -> int:

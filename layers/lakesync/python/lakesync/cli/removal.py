@@ -16,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from lakesync.cli.connection import paged, stack_resources
 from lakesync.cli.input_output import UsageFault
 from lakesync.cli.lake import described, open_catalogue
 from lakesync.cli.session import listed
@@ -34,115 +35,101 @@ if TYPE_CHECKING:
 
     from lakesync.cli.connection import Aws
 
-# --- a gateway in the lake ------------------------------------------------------------------------
+# --- the catalogue --------------------------------------------------------------------------------
 
 
 _DELETES_MAX: Final = 1_000
 """S3's maximum of objects in one request."""
 
 
-def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
-    """Drop a gateway's tables with all their files, and all versions of its objects.
+class _Found(NamedTuple):
+    """A table or view of the catalogue."""
 
-    Safe to repeat, also after a crash: a table is dropped after its files. Return what is left.
-    """
-    s3, bucket = aws.client("s3"), aws.output("LakeBucket")
-    leave_shares(aws, gateway)
-    tables = _tables_of(aws, gateway)
-    for name, location in tables.listed():
-        place = urlsplit(location)
-        if tables.deletes_files and place.netloc and place.path.strip("/"):
-            purge(s3, place.netloc, place.path.strip("/") + "/")
-        tables.drop(name)
-    tables.drop_database()
-    prefixes = [f"{kind}/{gateway}/" for kind in OBJECT_KINDS]
-    for prefix in prefixes:
-        purge(s3, bucket, prefix)
-    return {
-        "lake tables": len(tables.listed()),
-        "object versions": sum(1 for prefix in prefixes for _ in _versions(s3, bucket, prefix)),
-    }
+    name: str
+    location: str
+    """Empty for a view."""
+    stack: str
+    """The stack that it is marked with."""
 
 
-def tables_shown(aws: Aws, gateway: str) -> dict[str, object]:
-    """Return for a record which tables and views a gateway has in the lake."""
-    return {"tables": listed([name for name, _ in _tables_of(aws, gateway).listed()])}
-
-
-def _tables_of(aws: Aws, gateway: str) -> _GlueTables | _RestTables:
-    database = lake_database(aws.output("DatabasePrefix"), gateway)
-    catalogue = described(aws)
-    if catalogue.is_glue:
-        return _GlueTables(aws.client("glue"), database)
-    return _RestTables(open_catalogue(aws), database, deletes_files=catalogue.deletes_files)
-
-
-class _GlueTables:
-    """A database of the Glue Data Catalog, with Athena's views in it."""
+class _Glue:
+    """The Glue Data Catalog, with Athena's views in it."""
 
     deletes_files = True
 
-    def __init__(self, glue: Any, database: str) -> None:
-        self._glue = glue
-        self._database = database
+    def __init__(self, aws: Aws) -> None:
+        self._glue = aws.client("glue")
+        self._unknown = self._glue.exceptions.EntityNotFoundException
 
-    def listed(self) -> list[tuple[str, str]]:
-        """Return the tables, each with its location; a view has none."""
-        if not self._exists():
-            return []
-        pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=self._database)
-        return [
-            (table["Name"], table.get("StorageDescriptor", {}).get("Location", ""))
-            for page in pages
-            for table in page["TableList"]
-        ]
+    def databases(self) -> Iterator[str]:
+        return (database["Name"] for database in paged(self._glue, "get_databases", "DatabaseList"))
 
-    def drop(self, name: str) -> None:
-        """Remove a table from the catalogue."""
-        self._glue.delete_table(DatabaseName=self._database, Name=name)
+    def tables(self, database: str) -> list[_Found]:
+        """Return the tables and views of a database; none if it does not exist."""
+        found = []
+        with suppress(self._unknown):
+            for table in paged(self._glue, "get_tables", "TableList", DatabaseName=database):
+                location = table.get("StorageDescriptor", {}).get("Location", "")
+                stack = table.get("Parameters", {}).get(STACK, "")
+                found.append(_Found(table["Name"], location, stack))
+        return found
 
-    def drop_database(self) -> None:
-        """Remove the empty database, if it exists."""
-        if self._exists():
-            self._glue.delete_database(Name=self._database)
+    def drop(self, database: str, table: str) -> None:
+        with suppress(self._unknown):
+            self._glue.delete_table(DatabaseName=database, Name=table)
 
-    def _exists(self) -> bool:
-        try:
-            self._glue.get_database(Name=self._database)
-        except self._glue.exceptions.EntityNotFoundException:
-            return False
-        return True
+    def drop_database(self, database: str) -> None:
+        with suppress(self._unknown):
+            self._glue.delete_database(Name=database)
 
 
-class _RestTables:
-    """A namespace of a REST catalogue."""
+class _Rest:
+    """A REST catalogue. S3 Tables deletes files itself, if that is requested."""
 
-    def __init__(self, catalogue: Any, database: str, *, deletes_files: bool) -> None:
-        self._catalogue = catalogue
-        self._database = database
-        self.deletes_files = deletes_files
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+        self.deletes_files = described(aws).deletes_files
 
-    def listed(self) -> list[tuple[str, str]]:
-        """Return the tables, each with its location."""
+    @cached_property
+    def _catalogue(self) -> Any:
+        return open_catalogue(self._aws)
+
+    def databases(self) -> Iterator[str]:
+        return (namespace[-1] for namespace in self._catalogue.list_namespaces())
+
+    def tables(self, database: str) -> list[_Found]:
+        """Return the tables of a namespace; none if it does not exist."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
-        try:
-            identifiers = self._catalogue.list_tables(self._database)
-        except NoSuchNamespaceError:
-            return []
-        return [(one[-1], self._catalogue.load_table(one).location()) for one in identifiers]
+        found = []
+        with suppress(NoSuchNamespaceError):
+            for identifier in self._catalogue.list_tables(database):
+                table = self._catalogue.load_table(identifier)
+                stack = table.properties.get(STACK, "")
+                found.append(_Found(identifier[-1], table.location(), stack))
+        return found
 
-    def drop(self, name: str) -> None:
-        """Remove a table; S3 Tables deletes the files itself if that is requested."""
+    def drop(self, database: str, table: str) -> None:
         drop = self._catalogue.drop_table if self.deletes_files else self._catalogue.purge_table
-        drop((self._database, name))
+        drop((database, table))
 
-    def drop_database(self) -> None:
-        """Remove the empty namespace, if it exists."""
+    def drop_database(self, database: str) -> None:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         with suppress(NoSuchNamespaceError):
-            self._catalogue.drop_namespace(self._database)
+            self._catalogue.drop_namespace(database)
+
+
+def _catalogue_of(aws: Aws) -> _Glue | _Rest:
+    return _Glue(aws) if described(aws).is_glue else _Rest(aws)
+
+
+def _drop_with_files(aws: Aws, catalogue: _Glue | _Rest, database: str, table: _Found) -> None:
+    """Drop a table after its files, so that an interrupted removal finds it again."""
+    place = urlsplit(table.location)
+    if catalogue.deletes_files and place.netloc and place.path.strip("/"):
+        purge(aws.client("s3"), place.netloc, place.path.strip("/") + "/")
+    catalogue.drop(database, table.name)
 
 
 def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[dict[str, str]]:
@@ -162,6 +149,39 @@ def purge(s3: Any, bucket: str, prefix: str) -> None:
             raise AdapterFailed(f"S3 refused to delete {errors[0]['Key']}: {errors[0]['Code']}")
 
 
+# --- a gateway in the lake ------------------------------------------------------------------------
+
+
+def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
+    """Drop a gateway's tables with all their files, and all versions of its objects.
+
+    Safe to repeat, also after a crash: a table is dropped after its files. Return what is left.
+    """
+    s3, bucket = aws.client("s3"), aws.output("LakeBucket")
+    leave_shares(aws, gateway)
+    catalogue, database = _catalogue_of(aws), _database_of(aws, gateway)
+    for table in catalogue.tables(database):
+        _drop_with_files(aws, catalogue, database, table)
+    catalogue.drop_database(database)
+    prefixes = [f"{kind}/{gateway}/" for kind in OBJECT_KINDS]
+    for prefix in prefixes:
+        purge(s3, bucket, prefix)
+    return {
+        "lake tables": len(catalogue.tables(database)),
+        "object versions": sum(1 for prefix in prefixes for _ in _versions(s3, bucket, prefix)),
+    }
+
+
+def tables_shown(aws: Aws, gateway: str) -> dict[str, object]:
+    """Return for a record which tables and views a gateway has in the lake."""
+    tables = _catalogue_of(aws).tables(_database_of(aws, gateway))
+    return {"tables": listed([table.name for table in tables])}
+
+
+def _database_of(aws: Aws, gateway: str) -> str:
+    return lake_database(aws.output("DatabasePrefix"), gateway)
+
+
 # --- all tables of a stack ------------------------------------------------------------------------
 
 
@@ -173,25 +193,22 @@ class LakeTables:
     """The tables and views of one stack. Another stack may have been given the same prefix."""
 
     def __init__(self, aws: Aws, buckets: Collection[str]) -> None:
-        """Prepare the work.
-
-        Args:
-            aws: the stack.
-            buckets: its buckets: what lies in them is its own.
-        """
+        """Prepare the work; what lies in the stack's buckets is its own, by Glue's catalogue."""
+        self._aws = aws
         self._prefix = aws.output("DatabasePrefix")
-        is_glue = described(aws).is_glue
-        self._tables: _Glue | _Rest = _Glue(aws, buckets) if is_glue else _Rest(aws)
+        self._is_glue = described(aws).is_glue
+        self._places = tuple(f"s3://{bucket}/" for bucket in buckets) if self._is_glue else ()
+        self._catalogue = _catalogue_of(aws)
 
     def names(self) -> list[str]:
         """Return the stack's tables, as ``database.table``."""
-        return [f"{database}.{table}" for database, table, own in self._every() if own]
+        return [f"{database}.{table.name}" for database, table in self._every() if self._own(table)]
 
     def foreign(self) -> Iterator[str]:
         """Yield for people what is named like this stack's tables and is not its own."""
-        for database, table, own in self._every():
-            if not own:
-                yield f"the lake table {database}.{table}, which is not of this stack"
+        for database, table in self._every():
+            if not self._own(table):
+                yield f"the lake table {database}.{table.name}, which is not of this stack"
 
     def drop(self) -> None:
         """Drop the tables, and databases that are empty then. Safe to repeat.
@@ -199,94 +216,27 @@ class LakeTables:
         An empty database under a prefix that somebody chose is dropped only if a table was.
         """
         for database in list(self._databases()):
-            listed = list(self._tables.tables(database))
-            for table, own in listed:
-                if own:
-                    self._tables.drop(database, table)
-            emptied = all(own for _, own in listed)
-            if emptied and (listed or self._prefix.startswith(_OWN_PREFIX)):
-                self._tables.drop_database(database)
+            tables = self._catalogue.tables(database)
+            own = [table for table in tables if self._own(table)]
+            for table in own:
+                if self._is_glue:  # its files go with the bucket
+                    self._catalogue.drop(database, table.name)
+                else:
+                    _drop_with_files(self._aws, self._catalogue, database, table)
+            if own == tables and (own or self._prefix.startswith(_OWN_PREFIX)):
+                self._catalogue.drop_database(database)
 
-    def _every(self) -> Iterator[tuple[str, str, bool]]:
+    def _own(self, table: _Found) -> bool:
+        return table.stack == self._aws.stack_id or table.location.startswith(self._places)
+
+    def _every(self) -> Iterator[tuple[str, _Found]]:
         for database in self._databases():
-            for table, own in self._tables.tables(database):
-                yield database, table, own
+            for table in self._catalogue.tables(database):
+                yield database, table
 
     def _databases(self) -> Iterator[str]:
-        return (name for name in self._tables.databases() if name.startswith(f"{self._prefix}_"))
-
-
-class _Glue:
-    """The Glue Data Catalog, with Athena's views in it."""
-
-    def __init__(self, aws: Aws, buckets: Collection[str]) -> None:
-        self._glue = aws.client("glue")
-        self._stack_id = aws.stack_id
-        self._places = tuple(f"s3://{bucket}/" for bucket in buckets)
-
-    def databases(self) -> Iterator[str]:
-        """Yield the names of all databases."""
-        for page in self._glue.get_paginator("get_databases").paginate():
-            yield from (database["Name"] for database in page["DatabaseList"])
-
-    def tables(self, database: str) -> Iterator[tuple[str, bool]]:
-        """Yield each table, and whether it is the stack's: files in its bucket, or its view."""
-        for page in self._glue.get_paginator("get_tables").paginate(DatabaseName=database):
-            for table in page["TableList"]:
-                location = table.get("StorageDescriptor", {}).get("Location", "")
-                marked = table.get("Parameters", {}).get(STACK) == self._stack_id
-                yield table["Name"], marked or location.startswith(self._places)
-
-    def drop(self, database: str, table: str) -> None:
-        """Remove a table from the catalogue; its files go with the bucket."""
-        try:
-            self._glue.delete_table(DatabaseName=database, Name=table)
-        except self._glue.exceptions.EntityNotFoundException:
-            return
-
-    def drop_database(self, database: str) -> None:
-        """Remove an empty database."""
-        try:
-            self._glue.delete_database(Name=database)
-        except self._glue.exceptions.EntityNotFoundException:
-            return
-
-
-class _Rest:
-    """A REST catalogue. Tables may lie in a bucket that is not the stack's, and go with files."""
-
-    def __init__(self, aws: Aws) -> None:
-        self._aws = aws
-        self._stack_id = aws.stack_id
-        self._deletes_files = described(aws).deletes_files
-
-    @cached_property
-    def _catalogue(self) -> Any:
-        return open_catalogue(self._aws)
-
-    def databases(self) -> Iterator[str]:
-        """Yield the names of all namespaces."""
-        return (namespace[-1] for namespace in self._catalogue.list_namespaces())
-
-    def tables(self, database: str) -> Iterator[tuple[str, bool]]:
-        """Yield each table, and whether it is the stack's by its own properties."""
-        for identifier in self._catalogue.list_tables(database):
-            properties = self._catalogue.load_table(identifier).properties
-            yield identifier[-1], properties.get(STACK) == self._stack_id
-
-    def drop(self, database: str, table: str) -> None:
-        """Remove a table with its files."""
-        if not self._deletes_files:
-            self._catalogue.purge_table((database, table))
-            return
-        place = urlsplit(self._catalogue.load_table((database, table)).location())
-        if place.netloc and place.path.strip("/"):
-            purge(self._aws.client("s3"), place.netloc, place.path.strip("/") + "/")
-        self._catalogue.drop_table((database, table))
-
-    def drop_database(self, database: str) -> None:
-        """Remove an empty namespace."""
-        self._catalogue.drop_namespace(database)
+        names = self._catalogue.databases()
+        return (name for name in names if name.startswith(f"{self._prefix}_"))
 
 
 # --- a stack --------------------------------------------------------------------------------------
@@ -461,13 +411,8 @@ class StackRemoval:
 
     def _listed(self, stack: str) -> Iterator[dict[str, Any]]:
         """Yield the resources that were made, those of nested stacks too."""
-        pages = self._formation.get_paginator("list_stack_resources").paginate(StackName=stack)
-        for page in pages:
-            for item in page["StackResourceSummaries"]:
-                if item["ResourceStatus"] == "DELETE_COMPLETE" or not item.get(
-                    "PhysicalResourceId"
-                ):
-                    continue
+        for item in stack_resources(self._formation, stack):
+            if item["ResourceStatus"] != "DELETE_COMPLETE":
                 yield item
                 if item["ResourceType"] == _NESTED:
                     yield from self._listed(item["PhysicalResourceId"])
@@ -481,20 +426,21 @@ class StackRemoval:
         return self._physical(_BUCKET)
 
     def _secrets(self) -> Iterator[str]:
-        """Yield the names of secrets under the stack's name; its own secret is a resource."""
+        """Return the names of secrets under the stack's name; its own secret is a resource."""
         starts = tuple(f"{self._aws.stack}/{kind}/" for kind in SECRET_KINDS)
-        pages = self._aws.client("secretsmanager").get_paginator("list_secrets")
+        client = self._aws.client("secretsmanager")
         # The filter compares beginnings of words, regardless of case.
         filters = [{"Key": "name", "Values": list(starts)}]
-        for page in pages.paginate(Filters=filters):
-            names = (each["Name"] for each in page["SecretList"])
-            yield from (name for name in names if name.startswith(starts))
+        names = (
+            one["Name"] for one in paged(client, "list_secrets", "SecretList", Filters=filters)
+        )
+        return (name for name in names if name.startswith(starts))
 
     def _log_groups(self) -> Iterator[str]:
-        """Yield the groups that the jobs made; those of functions are resources."""
-        pages = self._aws.client("logs").get_paginator("describe_log_groups")
-        for page in pages.paginate(logGroupNamePrefix=f"/aws-glue/{self._aws.stack}/"):
-            yield from (group["logGroupName"] for group in page["logGroups"])
+        """Return the groups that the jobs made; those of functions are resources."""
+        named = {"logGroupNamePrefix": f"/aws-glue/{self._aws.stack}/"}
+        groups = paged(self._aws.client("logs"), "describe_log_groups", "logGroups", **named)
+        return (group["logGroupName"] for group in groups)
 
     def _kept(self) -> Iterator[str]:
         for item in self._retained:

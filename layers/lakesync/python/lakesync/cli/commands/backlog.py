@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.connection import objects_under, paged
 from lakesync.cli.input_output import FAILED, UsageFault, read_json
 from lakesync.cli.session import Session, audited, command, must_exist, must_exist_in_stack
+from lakesync.core.deliveries import CLAIMS
 from lakesync.core.wording import plural
 from lakesync.errors import Unavailable
 from lakesync.ports.stores import STACK
@@ -67,10 +69,8 @@ def flush(
 
 def waiting_batches(aws: Aws, gateway: str | None) -> int:
     """Count the batches that are announced and not yet in the tables: a gateway's, or all."""
-    pages = aws.client("s3").get_paginator("list_objects_v2")
-    prefix = "claims/" if gateway is None else f"claims/{gateway}/"
-    listed = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix)
-    return sum(page.get("KeyCount", 0) for page in listed)
+    prefix = CLAIMS if gateway is None else f"{CLAIMS}{gateway}/"
+    return sum(1 for _ in objects_under(aws, prefix))
 
 
 def wait_for_lake(aws: Aws, gateway: str, timeout_s: float) -> None:
@@ -147,7 +147,8 @@ QUEUES: Final = {
     "deliver": ("DeliverQueueUrl", "DeliverDlqUrl"),
 }
 """Each queue's output, and its dead-letter queue's."""
-CLAIMS: Final = "claims"
+_CLAIMS: Final = "claims"
+"""What stands for claims that were set aside, in the place of a queue's name."""
 _RECEIVED_MAX: Final = 10
 _HIDDEN_S: Final = 60
 """How long a message is ours while it is moved."""
@@ -172,11 +173,11 @@ def replay(
       lakesync replay announce --look
       lakesync replay announce
     """
-    if queue == CLAIMS:
+    if queue == _CLAIMS:
         _replay_claims(session, limit, look=look)
         return
     if queue not in QUEUES:
-        raise UsageFault(f"there is no queue {queue[:20]!r}: use {', '.join(QUEUES)} or {CLAIMS}")
+        raise UsageFault(f"there is no queue {queue[:20]!r}: use {', '.join(QUEUES)} or {_CLAIMS}")
     source, dead = (session.aws.output(name) for name in QUEUES[queue])
     client = session.aws.client("sqs")
     if look:
@@ -218,7 +219,7 @@ def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:
     waiting = partial(claims_shown, aws, gateway)
     with audited(session, "replayClaims", plural(len(claims), "claim"), waiting):
         moved = put_back(aws, [claim["claim"] for claim in claims])
-    session.out.answer({"queue": CLAIMS, "moved": moved}, f"{plural(moved, 'claim')} put back")
+    session.out.answer({"queue": _CLAIMS, "moved": moved}, f"{plural(moved, 'claim')} put back")
 
 
 def move(client: Any, dead: str, source: str, limit: int | None = None) -> int:
@@ -337,29 +338,24 @@ def _queues(aws: Aws) -> list[dict[str, object]]:
     client = aws.client("sqs")
     queues: list[dict[str, object]] = []
     for name, (queue, dead) in QUEUES.items():
-        depths = [_depth(client, aws.output(output)) for output in (queue, dead)]
+        depths = [depth_of(client, aws.output(output)) for output in (queue, dead)]
         queues.append({"queue": name, "messages": depths[0], "dead": depths[1]})
     return queues
 
 
-def _depth(client: Any, url: str) -> int:
+def depth_of(client: Any, url: str) -> int:
+    """Return about how many messages a queue has, those in flight too."""
     answer = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(_ATTRIBUTES))
     return sum(int(answer["Attributes"].get(name, 0)) for name in _ATTRIBUTES)
 
 
 def _alarms(aws: Aws) -> list[dict[str, object]]:
-    client = aws.client("cloudwatch")
-    pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=aws.stack)
-    return [
-        {"alarm": alarm["AlarmName"], "state": alarm["StateValue"]}
-        for page in pages
-        for alarm in page.get("MetricAlarms", [])
-    ]
+    named = {"AlarmNamePrefix": aws.stack}
+    alarms = paged(aws.client("cloudwatch"), "describe_alarms", "MetricAlarms", **named)
+    return [{"alarm": alarm["AlarmName"], "state": alarm["StateValue"]} for alarm in alarms]
 
 
 def _glue_runs(aws: Aws) -> list[dict[str, object]]:
-    runs = aws.client("glue").get_job_runs(JobName=aws.output("GlueJobName"), MaxResults=20)
-    latest = sorted(runs["JobRuns"], key=lambda run: run["StartedOn"], reverse=True)
     return [
         {
             "run": run["Id"],
@@ -368,8 +364,14 @@ def _glue_runs(aws: Aws) -> list[dict[str, object]]:
             "seconds": run.get("ExecutionTime", 0),
             "error": run.get("ErrorMessage", ""),
         }
-        for run in latest[:_RUNS_SHOWN_MAX]
+        for run in latest_runs(aws)[:_RUNS_SHOWN_MAX]
     ]
+
+
+def latest_runs(aws: Aws) -> list[dict[str, Any]]:
+    """Return the runs of the job that merges batches, latest first."""
+    runs = aws.client("glue").get_job_runs(JobName=aws.output("GlueJobName"), MaxResults=20)
+    return sorted(runs["JobRuns"], key=lambda run: run["StartedOn"], reverse=True)
 
 
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:

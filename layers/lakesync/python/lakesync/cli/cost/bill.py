@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.cli.connection import paged, stack_resources
 from lakesync.cli.cost import MONTH_DAYS, SECRETS, SWEEP_TRANSITIONS, Event, events
 from lakesync.cli.cost.counts import MERGE_READS, MERGE_WRITES, Count
 from lakesync.cli.input_output import UsageFault, read_json
@@ -105,15 +106,12 @@ def tenants(aws: Aws, days: int, now: datetime) -> list[Tenant]:
     """Return what each gateway used, the busiest first; none without ``gateways`` watched."""
     client = aws.client("cloudwatch")
     stack = [{"Name": "stack", "Value": aws.stack}]
-    pages = client.get_paginator("list_metrics").paginate(
-        Namespace=_NAMESPACE, MetricName="DeltasIn", Dimensions=stack
-    )
+    wanted = {"Namespace": _NAMESPACE, "MetricName": "DeltasIn", "Dimensions": stack}
     gateways = {
-        each["Value"]
-        for page in pages
-        for metric in page["Metrics"]
-        for each in metric["Dimensions"]
-        if each["Name"] == "gateway"
+        one["Value"]
+        for metric in paged(client, "list_metrics", "Metrics", **wanted)
+        for one in metric["Dimensions"]
+        if one["Name"] == "gateway"
     }
     asked = []
     for gateway in sorted(gateways):
@@ -123,21 +121,17 @@ def tenants(aws: Aws, days: int, now: datetime) -> list[Tenant]:
         ):  # fmt: skip
             asked.append((_NAMESPACE, name, own, statistic))
     sums = _sums(aws, asked, days, now)
-    each = [
+    tenants = [
         Tenant(gateway, *sums[3 * place : 3 * place + 3])
         for place, gateway in enumerate(sorted(gateways))
     ]
-    return sorted(each, key=lambda one: -(one.deltas_in + one.deltas_out))
+    return sorted(tenants, key=lambda one: -(one.deltas_in + one.deltas_out))
 
 
 def _resources(aws: Aws) -> dict[str, list[str]]:
-    client = aws.client("cloudformation")
-    pages = client.get_paginator("list_stack_resources").paginate(StackName=aws.stack_id)
     by_type: dict[str, list[str]] = {}
-    for page in pages:
-        for one in page["StackResourceSummaries"]:
-            if name := one.get("PhysicalResourceId"):
-                by_type.setdefault(one["ResourceType"], []).append(name)
+    for one in stack_resources(aws.client("cloudformation"), aws.stack_id):
+        by_type.setdefault(one["ResourceType"], []).append(one["PhysicalResourceId"])
     return by_type
 
 
@@ -194,9 +188,9 @@ def _dpu_s(run: dict[str, Any]) -> float:
 
 
 def _fixed(aws: Aws) -> Iterator[Event]:
-    client = aws.client("cloudwatch")
-    pages = client.get_paginator("describe_alarms").paginate(AlarmNamePrefix=aws.stack)
-    alarms = sum(len(page.get("MetricAlarms", [])) for page in pages)
+    named = {"AlarmNamePrefix": aws.stack}
+    listed = paged(aws.client("cloudwatch"), "describe_alarms", "MetricAlarms", **named)
+    alarms = sum(1 for _ in listed)
     yield Event("alarms", alarms, Count({"alarms": 1}, "describe_alarms"), is_floor=True)
     yield Event("secret that signs tokens", SECRETS, Count({"secrets": 1}, "one"), is_floor=True)
 
@@ -228,12 +222,11 @@ def _sums(aws: Aws, asked: Sequence[_Asked], days: int, now: datetime) -> list[f
                 asked[at : at + QUERIES_MAX], at
             )
         ]
-        pages = client.get_paginator("get_metric_data").paginate(
-            MetricDataQueries=queries, StartTime=now - timedelta(days=days), EndTime=now
-        )
-        for page in pages:
-            for result in page["MetricDataResults"]:
-                totals[int(result["Id"][1:])] += sum(result["Values"])
+        asked_for = {
+            "MetricDataQueries": queries, "StartTime": now - timedelta(days=days), "EndTime": now,
+        }  # fmt: skip
+        for result in paged(client, "get_metric_data", "MetricDataResults", **asked_for):
+            totals[int(result["Id"][1:])] += sum(result["Values"])
     return totals
 
 

@@ -15,6 +15,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.cli.connection import stack_resources
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -158,12 +160,9 @@ class Deployed:
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """All resources of the stack."""
-        pages = self.client("cloudformation").get_paginator("list_stack_resources")
         return tuple(
             Resource(item["LogicalResourceId"], item["ResourceType"], item["PhysicalResourceId"])
-            for page in pages.paginate(StackName=self.aws.stack)
-            for item in page["StackResourceSummaries"]
-            if item.get("PhysicalResourceId")
+            for item in stack_resources(self.client("cloudformation"), self.aws.stack)
         )
 
     def of_kind(self, kind: str) -> Iterator[Resource]:

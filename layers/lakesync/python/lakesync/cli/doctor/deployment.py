@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.cli.connection import paged
 from lakesync.cli.doctor import excused, note, unchecked, well, wrong
 from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.core.wording import plural
@@ -341,10 +342,9 @@ def _state(quota: Quota) -> Diagnosis:
 def _value(client: Any, service: str, name: str) -> float | None:
     """Return a quota by its name: the account's value, else AWS's default."""
     for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
-        for page in client.get_paginator(operation).paginate(ServiceCode=service):
-            for quota in page["Quotas"]:
-                if quota["QuotaName"].lower() == name.lower():
-                    return float(quota["Value"])
+        for quota in paged(client, operation, "Quotas", ServiceCode=service):
+            if quota["QuotaName"].lower() == name.lower():
+                return float(quota["Value"])
     return None
 
 
@@ -372,13 +372,13 @@ class Topic:
 def check_alarms(deployed: Deployed) -> list[Diagnosis]:
     """Check the stack's alarms and the topics they notify."""
     wanted = [item.physical for item in deployed.of_kind("AWS::CloudWatch::Alarm")]
-    pages = deployed.client("cloudwatch").get_paginator("describe_alarms")
+    client = deployed.client("cloudwatch")
     alarms = [
         alarm
         for first in range(0, len(wanted), _NAMES_MAX)
-        for page in pages.paginate(AlarmNames=wanted[first : first + _NAMES_MAX])
-        for alarm in page["MetricAlarms"]
-    ]
+        for alarm in paged(client, "describe_alarms", "MetricAlarms",
+                          AlarmNames=wanted[first : first + _NAMES_MAX])
+    ]  # fmt: skip
     targets = sorted({arn for alarm in alarms for arn in alarm.get("AlarmActions", [])})
     topics = [_topic(deployed.client("sns"), arn) for arn in targets if ":sns:" in arn]
     heard = listeners(topics)
@@ -388,8 +388,8 @@ def check_alarms(deployed: Deployed) -> list[Diagnosis]:
 
 
 def _topic(client: Any, arn: str) -> Topic:
-    pages = client.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=arn)
-    arns = [item["SubscriptionArn"] for page in pages for item in page["Subscriptions"]]
+    subscriptions = paged(client, "list_subscriptions_by_topic", "Subscriptions", TopicArn=arn)
+    arns = [item["SubscriptionArn"] for item in subscriptions]
     pending = sum(one == _PENDING for one in arns)
     attributes = client.get_topic_attributes(TopicArn=arn)["Attributes"]
     return Topic(arn, len(arns) - pending, pending, attributes.get("KmsMasterKeyId", ""))

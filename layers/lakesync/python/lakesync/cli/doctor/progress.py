@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.commands.backlog import QUEUES
+from lakesync.cli.commands.backlog import QUEUES, depth_of, latest_runs
+from lakesync.cli.connection import paged
 from lakesync.cli.doctor import duration, excused, unchecked, well, wrong
 from lakesync.core.clock import stamp_ms
 from lakesync.core.deliveries import (
@@ -108,19 +109,28 @@ def _executed(deployed: Deployed, arn: str, window_s: int) -> tuple[bool, str]:
 
 
 def _invoked(deployed: Deployed, arn: str, window_s: int) -> bool:
-    now = datetime.fromtimestamp(deployed.now_s, UTC)
     name = arn.rpartition(":function:")[2].partition(":")[0]
-    period_s = max(_PERIOD_S, -(-window_s // _POINTS_MAX // 60) * 60)
+    of = ("AWS/Lambda", "Invocations", "FunctionName", name)
+    return any(_points(deployed, of, "Sum", window_s))
+
+
+def _points(
+    deployed: Deployed, of: tuple[str, str, str, str], statistic: str, window_s: int
+) -> list[float]:
+    """Return a metric's values, oldest first: by its namespace, its name, and its dimension."""
+    now = datetime.fromtimestamp(deployed.now_s, UTC)
+    namespace, metric, dimension, value = of
     answer = deployed.client("cloudwatch").get_metric_statistics(
-        Namespace="AWS/Lambda",
-        MetricName="Invocations",
-        Dimensions=[{"Name": "FunctionName", "Value": name}],
+        Namespace=namespace,
+        MetricName=metric,
+        Dimensions=[{"Name": dimension, "Value": value}],
         StartTime=now - timedelta(seconds=window_s),
         EndTime=now,
-        Period=period_s,
-        Statistics=["Sum"],
+        Period=max(_PERIOD_S, -(-window_s // _POINTS_MAX // 60) * 60),
+        Statistics=[statistic],
     )
-    return any(point["Sum"] for point in answer["Datapoints"])
+    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+    return [float(point[statistic]) for point in points]
 
 
 def window(expression: str) -> int | None:
@@ -158,7 +168,6 @@ def schedule_state(schedule: Schedule) -> Diagnosis:
 # --- queues ---------------------------------------------------------------------------------------
 
 
-_ATTRIBUTES: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 _AGE_S_MAX: Final = {"flush": 3_600, "announce": 21_600, "deliver": 7_200}
 """How long a message of each queue may wait, as for the alarms."""
 _WINDOW_S: Final = 900
@@ -182,27 +191,13 @@ def check_queues(deployed: Deployed) -> list[Diagnosis]:
 def _queue(deployed: Deployed, name: str) -> Queue:
     url, dead = (deployed.aws.output(output) for output in QUEUES[name])
     client = deployed.client("sqs")
-    return Queue(name, _depth(client, url), _depth(client, dead), _oldest_s(deployed, url))
-
-
-def _depth(client: Any, url: str) -> int:
-    answer = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(_ATTRIBUTES))
-    return sum(int(answer["Attributes"].get(name, 0)) for name in _ATTRIBUTES)
+    return Queue(name, depth_of(client, url), depth_of(client, dead), _oldest_s(deployed, url))
 
 
 def _oldest_s(deployed: Deployed, url: str) -> float:
-    now = datetime.fromtimestamp(deployed.now_s, UTC)
-    answer = deployed.client("cloudwatch").get_metric_statistics(
-        Namespace="AWS/SQS",
-        MetricName="ApproximateAgeOfOldestMessage",
-        Dimensions=[{"Name": "QueueName", "Value": url.rpartition("/")[2]}],
-        StartTime=now - timedelta(seconds=_WINDOW_S),
-        EndTime=now,
-        Period=_PERIOD_S,
-        Statistics=["Maximum"],
-    )
-    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
-    return float(points[-1]["Maximum"]) if points else 0.0
+    name = url.rpartition("/")[2]
+    of = ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", name)
+    return (_points(deployed, of, "Maximum", _WINDOW_S) or [0.0])[-1]
 
 
 def queue_state(queue: Queue) -> list[Diagnosis]:
@@ -300,25 +295,14 @@ def check_lake_lag(deployed: Deployed) -> list[Diagnosis]:
     """Check how long announced batches have waited for the Glue job, and how its runs ended."""
     waiting = _waiting(deployed)
     allowed_s = deployed.number("SweepEveryMinutes", _SWEEP_EVERY_MIN) * 60 + _RUN_S
-    runs = deployed.client("glue").get_job_runs(
-        JobName=deployed.aws.output("GlueJobName"), MaxResults=20
-    )["JobRuns"]
-    latest = sorted(runs, key=lambda run: run["StartedOn"], reverse=True)
-    return lake_lag(waiting, allowed_s, [run["JobRunState"] for run in latest])
+    return lake_lag(waiting, allowed_s, [run["JobRunState"] for run in latest_runs(deployed.aws)])
 
 
 def _waiting(deployed: Deployed) -> Waiting:
-    listing = deployed.client("s3").get_paginator("list_objects_v2")
-    bucket = deployed.aws.output("LakeBucket")
-
-    def objects(prefix: str) -> list[float]:
-        pages = listing.paginate(Bucket=bucket, Prefix=prefix)
-        times = (item["LastModified"].timestamp() for p in pages for item in p.get("Contents", []))
-        return list(islice(times, _CLAIMS_MAX))
-
-    claims = objects(CLAIMS)
+    claims = [one["LastModified"].timestamp() for one in _objects(deployed, CLAIMS)]
+    failed = len(_objects(deployed, CLAIMS_FAILED))
     oldest_s = max(deployed.now_s - min(claims), 0.0) if claims else 0.0
-    return Waiting(len(claims), oldest_s, len(objects(CLAIMS_FAILED)), len(claims) == _CLAIMS_MAX)
+    return Waiting(len(claims), oldest_s, failed, len(claims) == _CLAIMS_MAX)
 
 
 def lake_lag(waiting: Waiting, allowed_s: float, runs: Sequence[str]) -> list[Diagnosis]:
@@ -398,17 +382,17 @@ class Source:
 
 def check_destinations(deployed: Deployed) -> list[Diagnosis]:
     """Check how long claims have waited for each destination, and which were set aside."""
-    keys = _keys(deployed, DELIVERIES)
-    failed = _keys(deployed, DELIVERIES_FAILED)
+    keys = [one["Key"] for one in _objects(deployed, DELIVERIES)]
+    failed = [one["Key"] for one in _objects(deployed, DELIVERIES_FAILED)]
     allowed_s = deployed.part("AlarmBounds", 2, _DESTINATION_ALARM_S)
     more = _CLAIMS_MAX in {len(keys), len(failed)}
     return destinations_state(list(_outlets(deployed, keys, failed)), allowed_s, more=more)
 
 
-def _keys(deployed: Deployed, prefix: str) -> list[str]:
-    listing = deployed.client("s3").get_paginator("list_objects_v2")
-    pages = listing.paginate(Bucket=deployed.aws.output("LakeBucket"), Prefix=prefix)
-    return list(islice((one["Key"] for p in pages for one in p.get("Contents", [])), _CLAIMS_MAX))
+def _objects(deployed: Deployed, prefix: str) -> list[dict[str, Any]]:
+    place = {"Bucket": deployed.aws.output("LakeBucket"), "Prefix": prefix}
+    listed = paged(deployed.client("s3"), "list_objects_v2", "Contents", **place)
+    return list(islice(listed, _CLAIMS_MAX))
 
 
 def _outlets(deployed: Deployed, keys: Sequence[str], failed: Sequence[str]) -> Iterator[Outlet]:
