@@ -458,7 +458,10 @@ def test_a_state_machines_schedule_is_judged_by_its_executions(
     assert str(diagnosis.verdict) == verdict
 
 
-@pytest.mark.parametrize(("invoked", "verdict"), [([{"Sum": 2.0}], "well"), ([], "wrong")])
+@pytest.mark.parametrize(
+    ("invoked", "verdict"),
+    [([{"Sum": 2.0, "Timestamp": datetime(2026, 11, 1, tzinfo=UTC)}], "well"), ([], "wrong")],
+)
 def test_a_functions_schedule_is_judged_by_its_invocations(
     account: Account, invoked: list[Any], verdict: str
 ) -> None:
@@ -488,15 +491,12 @@ def test_a_functions_schedule_is_judged_by_its_invocations(
 # --- what may not be asked ------------------------------------------------------------------------
 
 
-def test_a_check_without_permission_is_unchecked_and_the_others_run(
-    account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_without_permission_is_unchecked_and_the_others_run(account: Account) -> None:
     account.refuses("service-quotas", "list_service_quotas", "AccessDeniedException")
     subject = Deployed(account)
     subject.__dict__["stack"] = {}
     every = {"service-quotas": check_service_quotas, "bucket": lambda _: [well("versions")]}
-    monkeypatch.setattr(checks, "CHECKS", every)
-    (first, [refused]), (second, [fine]) = checks.examine(subject)
+    (first, [refused]), (second, [fine]) = checks.examine(every, subject)
     assert (first, second) == ("service-quotas", "bucket")
     assert refused.verdict is Verdict.UNCHECKED
     assert refused.what.startswith("AWS does not allow ListServiceQuotas to these credentials")
@@ -504,21 +504,19 @@ def test_a_check_without_permission_is_unchecked_and_the_others_run(
     assert fine.verdict is Verdict.WELL
 
 
-def test_a_crashing_check_is_unchecked_and_the_others_run(
-    account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crashing_check_is_unchecked_and_the_others_run(account: Account) -> None:
     def broken(_: Deployed) -> list[Diagnosis]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(checks, "CHECKS", {"one": broken, "two": lambda _: [well("fine")]})
-    (_, [bug]), (_, [fine]) = checks.examine(Deployed(account))
+    every: dict[str, Any] = {"one": broken, "two": lambda _: well("fine")}
+    (_, [bug]), (_, [fine]) = checks.examine(every, Deployed(account))
     assert (bug.verdict, fine.verdict) == (Verdict.UNCHECKED, Verdict.WELL)
     assert "a bug in lakesync (ZeroDivisionError)" in bug.what
 
 
 def test_no_other_check_runs_when_the_stack_is_unreadable(account: Account) -> None:
     account.refuses("cloudformation", "describe_stacks", "AccessDenied")
-    [(name, [only])] = checks.examine(Deployed(account))
+    [(name, [only])] = checks.examine(checks.CHECKS, Deployed(account))
     assert name == "stack"
     assert only.verdict is Verdict.UNCHECKED
     assert "AWS does not allow DescribeStacks" in only.what

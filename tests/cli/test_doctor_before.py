@@ -34,8 +34,7 @@ def ahead(account: Account, artefacts: str = "", **given: str) -> Ahead:
     return Ahead(account, "trial", artefacts, given)
 
 
-def only(diagnoses: list[Diagnosis]) -> tuple[Verdict, str, str]:
-    [one] = diagnoses
+def told(one: Diagnosis) -> tuple[Verdict, str, str]:
     assert one.verdict in {Verdict.WELL, Verdict.NOTE} or one.do, "it says what to do"
     return one.verdict, one.what, one.do
 
@@ -48,16 +47,16 @@ def test_doctor_defaults_are_those_of_the_template() -> None:
 def test_a_missing_log_role_is_a_fault_only_with_socket_access_logs(
     account: Account,
 ) -> None:
-    assert only(checks.check_log_role(ahead(account)))[0] is Verdict.WELL
+    assert told(checks.check_log_role(ahead(account)))[0] is Verdict.WELL
     made = ahead(account, SocketAccessLogs="with-role")
-    assert only(checks.check_log_role(made))[0] is Verdict.WELL
+    assert told(checks.check_log_role(made))[0] is Verdict.WELL
     account.answers("apigateway", "get_account", {})
     logged = ahead(account, SocketAccessLogs="on")
-    verdict, what, do = only(checks.check_log_role(logged))
+    verdict, what, do = told(checks.check_log_role(logged))
     assert (verdict, "would refuse the stack" in what) == (Verdict.WRONG, True)
     assert "with-role" in do
     account.answers("apigateway", "get_account", {"cloudwatchRoleArn": "arn:aws:iam::1:role/a"})
-    assert only(checks.check_log_role(logged))[0] is Verdict.WELL
+    assert told(checks.check_log_role(logged))[0] is Verdict.WELL
 
 
 def limits(total: int, free: int) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def test_insufficient_concurrent_executions_are_a_fault_with_advice(
     account: Account, total: int, given: dict[str, str], verdict: Verdict, advice: str
 ) -> None:
     account.answers("lambda", "get_account_settings", limits(total, total))
-    decided, _, do = only(checks.check_quotas_ahead(ahead(account, **given)))
+    decided, _, do = told(checks.check_quotas_ahead(ahead(account, **given)))
     assert (decided, advice in do) == (verdict, True)
 
 
@@ -95,7 +94,7 @@ def test_insufficient_concurrent_executions_are_a_fault_with_advice(
 def test_a_glue_version_is_judged_by_version_and_region(
     region: str, version: str, verdict: Verdict
 ) -> None:
-    assert only(checks.glue_state(region, version, ["eu-west-1"]))[0] is verdict
+    assert told(checks.glue_state(region, version, ["eu-west-1"]))[0] is verdict
 
 
 BY_IAM = {
@@ -117,7 +116,7 @@ def test_lake_formation_permissions_require_the_template_parameter(
     account: Account, settings: dict[str, Any], chosen: str, verdict: Verdict
 ) -> None:
     account.answers("lakeformation", "get_data_lake_settings", {"DataLakeSettings": settings})
-    decided, _, do = only(checks.check_lake_formation(ahead(account, LakePermissions=chosen)))
+    decided, _, do = told(checks.check_lake_formation(ahead(account, LakePermissions=chosen)))
     assert decided is verdict
     assert ("LakePermissions=lakeformation" in do) == (verdict is Verdict.WRONG)
 
@@ -144,7 +143,7 @@ def test_an_artefact_bucket_without_a_customer_key_needs_no_rights(
     account: Account, default: dict[str, str]
 ) -> None:
     encrypted(account, **default)
-    assert only(checks.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
+    assert told(checks.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
 
 
 def described(account: Account, manager: str = "CUSTOMER") -> None:
@@ -155,7 +154,7 @@ def described(account: Account, manager: str = "CUSTOMER") -> None:
 def test_an_aws_managed_key_of_the_artefact_bucket_needs_no_rights(account: Account) -> None:
     encrypted(account, SSEAlgorithm="aws:kms", KMSMasterKeyID="alias/packages")
     described(account, "AWS")
-    assert only(checks.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
+    assert told(checks.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
 
 
 def grant(principal: str, *actions: str, effect: str = "Allow", **condition: Any) -> dict[str, Any]:
@@ -206,7 +205,7 @@ def test_a_customer_key_is_a_fault_only_if_the_deployer_or_jobs_cannot_use_it(
     account.answers("sts", "get_caller_identity", caller)
     account._stubbed["iam"] = Simulated(frozenset(denied))
 
-    decided, what, do = only(checks.check_artefacts(ahead(account, "packages")))
+    decided, what, do = told(checks.check_artefacts(ahead(account, "packages")))
 
     assert (decided, lacking in what) == (verdict, True), what
     assert ("kms:Decrypt" in do) == (verdict is not Verdict.WELL)
@@ -217,7 +216,7 @@ def test_an_artefact_bucket_still_to_be_created_by_sam_passes(account: Account) 
     account.stubs["cloudformation"].add_client_error(
         "describe_stacks", "ValidationError", "Stack with id x does not exist"
     )
-    assert only(checks.check_artefacts(ahead(account)))[0] is Verdict.WELL
+    assert told(checks.check_artefacts(ahead(account)))[0] is Verdict.WELL
 
 
 class Simulated:
@@ -247,7 +246,7 @@ def test_permissions_that_the_deployer_lacks_are_named(
     caller = {"Arn": ROLE, "Account": "123456789012", "UserId": "u"}
     account.answers("sts", "get_caller_identity", caller)
     account._stubbed["iam"] = iam = Simulated(denied)
-    verdict, what, do = only(checks.check_rights(ahead(account)))
+    verdict, what, do = told(checks.check_rights(ahead(account)))
     assert (verdict, "docs/deployer" in do) == (
         (Verdict.WRONG, True) if denied else (Verdict.WELL, False)
     )
@@ -278,7 +277,7 @@ def test_a_caller_arn_resolves_to_its_user_or_role(arn: str, principal: str | No
     ],
 )
 def test_the_sam_version_decides_the_verdict(text: str, verdict: Verdict) -> None:
-    assert only(checks.sam_state(text))[0] is verdict
+    assert told(checks.sam_state(text))[0] is verdict
 
 
 def run(*words: str) -> Any:

@@ -56,60 +56,41 @@ app = typer.Typer(
     epilog=_EPILOG,
     help=_HELP,
 )
-_COMMANDS: Final[Mapping[str, Callable[..., None]]] = {
-    "token": access.token,
-    "secret": access.secret,
-    "push": client.push,
-    "pull": client.pull,
-    "flush": backlog.flush,
-    "query": history.query,
-    "history": history.history,
-    "diff": history.diff,
-    "status": backlog.status,
-    "doctor": stack.doctor,
-    "smoke": stack.smoke,
-    "replay": backlog.replay,
-    "restored": stack.restored,
-    "codegen": tables.codegen,
-    "audit": access.audit,
-    "cost": stack.cost,
-}
+
+
+def _named(*functions: Callable[..., None]) -> dict[str, Callable[..., None]]:
+    """Return commands by the names of their functions."""
+    return {function.__name__.strip("_").replace("_", "-"): function for function in functions}
+
+
+_COMMANDS: Final[Mapping[str, Callable[..., None]]] = _named(
+    *(access.token, access.secret, client.push, client.pull, backlog.flush),
+    *(history.query, history.history, history.diff, backlog.status, stack.doctor, stack.smoke),
+    *(backlog.replay, stack.restored, tables.codegen, access.audit, stack.cost),
+)
 _GROUPS: Final[Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]]] = {
     "schema": (
         "Declare the schemas of tables, and show them.",
-        {
-            "list": tables.list_schemas,
-            "show": tables.show,
-            "put": tables.put,
-            "strict": tables.strict,
-        },
+        {"list": tables.list_schemas, **_named(tables.show, tables.put, tables.strict)},
     ),
     "rules": (
         "Manage which rows each client sees and may write.",
-        {
-            "check": tables.check,
-            "try": tables.try_,
-            "put": tables.put_rules,
-            "show": tables.show_rules,
-        },
+        {**_named(tables.check, tables.try_), "put": tables.put_rules, "show": tables.show_rules},
     ),
-    "rows": ("Restore earlier values of rows.", {"restore": rows.restore}),
+    "rows": ("Restore earlier values of rows.", _named(rows.restore)),
     "flushing": (
         "Declare how often the gateway is flushed, and from how much on.",
-        {"show": backlog.show, "put": backlog.put},
+        _named(backlog.show, backlog.put),
     ),
     "tables": (
         "Move tables to shards, and remove tables.",
-        {"list": tables.list_, "place": tables.place, "remove": tables.remove},
+        _named(tables.list_, tables.place, tables.remove),
     ),
     "access": (
         "Revoke and restore the access of users and clients.",
         {
             "list": ACCESS.list(),
-            "show": access.show,
-            "revoke": access.revoke,
-            "restore": access.restore,
-            "release": access.release,
+            **_named(access.show, access.revoke, access.restore, access.release),
         },
     ),
     "clients": (
@@ -120,20 +101,15 @@ _GROUPS: Final[Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]]] = {
             "revoke": access.revoke_client,
         },
     ),
-    "client": ("Move a client's file on this machine to another gateway.", {"move": client.move}),
+    "client": ("Move a client's file on this machine to another gateway.", _named(client.move)),
     "gateways": (
         "Export or delete a gateway; find or erase a row.",
-        {
-            "export": gateways.export,
-            "find-row": gateways.find_row,
-            "erase": erase.erase,
-            "delete": gateways.delete,
-        },
+        _named(gateways.export, gateways.find_row, erase.erase, gateways.delete),
     ),
-    "stack": ("Delete a whole deployment.", {"delete": stack.delete}),
+    "stack": ("Delete a whole deployment.", _named(stack.delete)),
     "databases": (
         "Copy a gateway's tables from one database to another, and compare them.",
-        {"copy": databases.copy, "compare": databases.compare, "new": databases.new_database},
+        {**_named(databases.copy, databases.compare), "new": databases.new_database},
     ),
     "connectors": (
         "Poll outside systems for rows of the gateway.",
@@ -141,12 +117,8 @@ _GROUPS: Final[Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]]] = {
             "types": connectors.types,
             "new": databases.new_connector,
             "list": CONNECTORS.list(),
-            "show": connectors.show,
-            "add": connectors.add,
-            "test": connectors.test,
-            "configure": connectors.configure,
-            "check": connectors.check,
-            "run": connectors.run,
+            **_named(connectors.show, connectors.add, connectors.test, connectors.configure),
+            **_named(connectors.check, connectors.run),
             **CONNECTORS.changes(),
         },
     ),
@@ -161,22 +133,16 @@ _GROUPS: Final[Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]]] = {
     ),
     "lake": (
         "Show and maintain the gateway's tables in the lake.",
-        {
-            "status": lake.status,
-            "maintain": lake.maintain,
-            "repair": lake.repair,
-            "rebuild": lake.rebuild,
-            "views": lake.views,
-            "share": lake.share,
-            "unshare": lake.unshare,
-        },
+        _named(
+            *(lake.status, lake.maintain, lake.repair, lake.rebuild, lake.views),
+            *(lake.share, lake.unshare),
+        ),
     ),
     "destinations": (
         "Deliver a gateway's rows to databases.",
         {
             "list": DESTINATIONS.list(),
-            "check": flows.check,
-            "add": flows.add,
+            **_named(flows.check, flows.add),
             **DESTINATIONS.changes(replay=flows.replay),
         },
     ),
@@ -184,22 +150,23 @@ _GROUPS: Final[Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]]] = {
         "Move rows from any source to any destination.",
         {
             "list": FLOWS.list(),
-            "plan": flows.plan,
-            "apply": flows.apply,
-            "status": flows.status,
+            **_named(flows.plan, flows.apply, flows.status),
             **FLOWS.changes(backfill=flows.backfill),
         },
     ),
     "quota": (
         "Manage how much a gateway may push in a second.",
-        {"show": gateways.show_quota, "set": gateways.set_, "reset": gateways.reset},
+        {"show": gateways.show_quota, **_named(gateways.set_, gateways.reset)},
     ),
     "checkpoint": (
         "List and build checkpoints: the rows that new clients start from.",
-        {"list": gateways.list_, "show": gateways.show_checkpoint, "build": gateways.build},
+        {
+            "list": gateways.list_,
+            "show": gateways.show_checkpoint,
+            "build": gateways.build,
+        },
     ),
 }
-
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)
 for _name, (_about, _commands) in _GROUPS.items():

@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -40,73 +41,59 @@ def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
     return ItemConnectors(aws.items("BufferTable")), queue
 
 
+@dataclass
 class Steps:
-    """Erases rows of one table from the stores that received them from the log, or sent them.
+    """Erases rows of one table from the stores that received them from the log, or sent them."""
 
-    Args:
-        buffer: stores the declarations.
-        objects: stores batches, claims, and connectors' state.
-        store: the connectors.
-        queue: wakes deliveries.
-        gateway: whose.
-        keys: the rows.
-        wall_clock: the time.
-    """
+    buffer: Buffer
+    objects: ObjectStore
+    """Stores batches, claims, and connectors' state."""
+    store: ConnectorStore
+    queue: Queue
+    """Wakes deliveries."""
+    gateway: str
+    keys: Sequence[RowKey]
+    wall_clock: WallClock
+    destinations: list[str] | None = None
+    """The destinations that were requested to erase; None before the request."""
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        objects: ObjectStore,
-        store: ConnectorStore,
-        queue: Queue,
-        gateway: str,
-        keys: Sequence[RowKey],
-        *,
-        wall_clock: WallClock,
-    ) -> None:
-        self._buffer = buffer
-        self._objects = objects
-        self._store = store
-        self._queue = queue
-        self._gateway = gateway
-        self._keys = keys
-        self._table = keys[0][0]
-        self._wall_clock = wall_clock
-        self.destinations: list[str] | None = None
-        """The destinations that were requested to erase; None before the request."""
+    @property
+    def table(self) -> str:
+        """The rows' table."""
+        return self.keys[0][0]
 
     def go_on(self) -> str:
         """Do all steps that are possible now; return what they wait for, empty once all is done."""
         return self._batches() or self._destinations() or self._connectors()
 
     def _batches(self) -> str:
-        if names := undelivered(self._objects, self._gateway, self._table):
+        if names := undelivered(self.objects, self.gateway, self.table):
             return f"the destinations {', '.join(names)} to take its batches"
-        if self._objects.list_objects(f"{CLAIMS}{self._gateway}/{self._table}/"):
+        if self.objects.list_objects(f"{CLAIMS}{self.gateway}/{self.table}/"):
             return "the lake to take its batches"
-        if failed := set_aside(self._objects, self._gateway, self._table):
+        if failed := set_aside(self.objects, self.gateway, self.table):
             raise Conflict(
-                f"{plural(len(failed), 'claim')} of {self._table} could not succeed and need its "
+                f"{plural(len(failed), 'claim')} of {self.table} could not succeed and need its "
                 f"batches, the first is {failed[0]}: put them back (lakesync replay claims, or "
                 "lakesync destinations replay), or delete them to give their batches up"
             )
-        for key in self._objects.list_objects(f"{STAGING}{self._gateway}/{self._table}/"):
-            self._objects.delete_object(key)
+        for key in self.objects.list_objects(f"{STAGING}{self.gateway}/{self.table}/"):
+            self.objects.delete_object(key)
         return ""
 
     def _destinations(self) -> str:
         if self.destinations is None:
-            declared = self._buffer.destinations(self._gateway)
-            rows = [row for _, row in self._keys]
+            declared = self.buffer.destinations(self.gateway)
+            rows = [row for _, row in self.keys]
             self.destinations = ask_destinations(
-                declared, self._objects, self._queue, self._gateway, self._table, rows
+                declared, self.objects, self.queue, self.gateway, self.table, rows
             )
-        names = undelivered(self._objects, self._gateway, self._table)
+        names = undelivered(self.objects, self.gateway, self.table)
         return f"the destinations {', '.join(names)} to erase them" if names else ""
 
     def _connectors(self) -> str:
         names = erase_from_connectors(
-            self._store, self._objects, self._gateway, self._keys, self._wall_clock
+            self.store, self.objects, self.gateway, self.keys, self.wall_clock
         )
         return f"the connectors {', '.join(names)} to end their polls" if names else ""
 
@@ -225,7 +212,7 @@ def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: f
 
     buffer, objects = stores(session)
     eraser = Eraser(buffer, objects, Checkpoints(objects), wall_clock=now_ms)
-    steps = Steps(buffer, objects, *outlets(session), gateway, keys, wall_clock=now_ms)
+    steps = Steps(buffer, objects, *outlets(session), gateway, keys, now_ms)
     while True:
         session.admin("POST", "flush")
         report = eraser.erase(gateway, keys)

@@ -113,13 +113,13 @@ def _deployed(session: Session, skipped: frozenset[str]) -> Iterator[tuple[str, 
     from lakesync.cli.doctor.checks import CHECKS, examine
 
     _known(skipped, CHECKS)
-    return examine(Deployed(session.aws, session.place.url), skipped)
+    return examine(CHECKS, Deployed(session.aws, session.place.url), skipped)
 
 
 def _before(
     session: Session, skipped: frozenset[str], parameters: list[str], artefacts: str
 ) -> Iterator[tuple[str, list[Diagnosis]]]:
-    from lakesync.cli.doctor.checks import CHECKS_AHEAD, LISTS, Ahead, examine_ahead
+    from lakesync.cli.doctor.checks import CHECKS_AHEAD, LISTS, Ahead, examine
 
     _known(skipped, CHECKS_AHEAD)
     given: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _before(
             )
         given[name] = value
     stack = session.place.stack or "lakesync"
-    return examine_ahead(Ahead(session.aws, stack, artefacts, given), skipped)
+    return examine(CHECKS_AHEAD, Ahead(session.aws, stack, artefacts, given), skipped)
 
 
 def _known(skipped: frozenset[str], checks: Collection[str]) -> None:

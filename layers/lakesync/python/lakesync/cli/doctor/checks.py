@@ -11,8 +11,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from lakesync.cli.doctor import Diagnosis, Verdict, note, unchecked, well, wrong
 from lakesync.cli.doctor.deployer import Asker, admission, filled, statements
@@ -28,6 +27,7 @@ from lakesync.cli.doctor.deployment import (
     check_service_quotas,
     check_stack,
     needs,
+    quota_state,
     quotas_state,
     service_quotas,
 )
@@ -43,15 +43,19 @@ from lakesync.cli.doctor.protection import check_bucket, check_permissions, chec
 from lakesync.cli.input_output import NO_ACCESS, fault_of, is_bug_to_show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from lakesync.cli.connection import Aws
     from lakesync.cli.doctor import Deployed
 
+Subject = TypeVar("Subject")
+Check: TypeAlias = "Callable[[Subject], Diagnosis | Iterable[Diagnosis]]"
+"""Asks AWS what it needs to know, and returns what it found."""
+
 # --- of a deployed stack --------------------------------------------------------------------------
 
 
-CHECKS: Final[dict[str, Callable[[Deployed], list[Diagnosis]]]] = {
+CHECKS: Final[dict[str, Check[Deployed]]] = {
     "stack": check_stack,
     "gateway": check_gateway,
     "clock": check_clock,
@@ -75,25 +79,26 @@ _ANSWER: Final = "mend that, or --skip this check where it can never be asked"
 
 
 def examine(
-    deployed: Deployed, skipped: Collection[str] = ()
+    checks: Mapping[str, Check[Subject]], subject: Subject, skipped: Collection[str] = ()
 ) -> Iterator[tuple[str, list[Diagnosis]]]:
     """Run every check that is not skipped; if one fails, report that and continue.
 
     Without the stack nothing else can be checked.
     """
-    for name, check in CHECKS.items():
+    for name, check in checks.items():
         if name in skipped:
             continue
-        diagnoses = examined(partial(check, deployed))
+        diagnoses = _examined(check, subject)
         yield name, diagnoses
         if check is check_stack and diagnoses[0].verdict is Verdict.UNCHECKED:
             break
 
 
-def examined(check: Callable[[], list[Diagnosis]]) -> list[Diagnosis]:
+def _examined(check: Check[Subject], subject: Subject) -> list[Diagnosis]:
     """Run a check; if AWS does not answer it, that is its diagnosis."""
     try:
-        return check()
+        found = check(subject)
+        return [found] if isinstance(found, Diagnosis) else list(found)
     except Exception as exc:
         if is_bug_to_show(exc):
             raise
@@ -148,23 +153,21 @@ class Ahead:
         return [int(each) for each in self.parameter(name).split(",")]
 
 
-def check_log_role(ahead: Ahead) -> list[Diagnosis]:
+def check_log_role(ahead: Ahead) -> Diagnosis:
     """Check the account's log role of API Gateway, without which it refuses WebSockets' logs."""
     chosen = ahead.parameter("SocketAccessLogs")
     if chosen != "on":
-        return [well(f"no log role of API Gateway is needed: SocketAccessLogs is {chosen}")]
+        return well(f"no log role of API Gateway is needed: SocketAccessLogs is {chosen}")
     role = ahead.aws.client("apigateway").get_account().get("cloudwatchRoleArn")
     if role:
-        return [well(f"API Gateway logs by {role}")]
-    return [
-        wrong(
-            "API Gateway has no log role in this account and Region, and would refuse the stack",
-            "deploy with SocketAccessLogs=with-role, which makes it, or leave them off",
-        )
-    ]
+        return well(f"API Gateway logs by {role}")
+    return wrong(
+        "API Gateway has no log role in this account and Region, and would refuse the stack",
+        "deploy with SocketAccessLogs=with-role, which makes it, or leave them off",
+    )
 
 
-def check_quotas_ahead(ahead: Ahead) -> list[Diagnosis]:
+def check_quotas_ahead(ahead: Ahead) -> Diagnosis:
     """Check Lambda's concurrency: a new account may have ten."""
     account = ahead.aws.client("lambda").get_account_settings()["AccountLimit"]
     reserved = sum(ahead.numbers("Concurrency")[:RESERVED])
@@ -176,27 +179,23 @@ def check_quotas_ahead(ahead: Ahead) -> list[Diagnosis]:
     )
 
 
-def concurrency_state(limit: int, free: int, reserved: int, need: float) -> list[Diagnosis]:
+def concurrency_state(limit: int, free: int, reserved: int, need: float) -> Diagnosis:
     """Decide by the account's limit, what nobody has reserved, and what a stack takes."""
     if reserved and free - reserved < UNRESERVED_MIN:
-        return [
-            wrong(
-                f"Lambda would refuse the stack: it reserves {reserved} of {free} concurrent "
-                f"executions, and {UNRESERVED_MIN} must stay free",
-                "leave the reservations in Concurrency at 0 until Service Quotas has raised the "
-                "account's",
-            )
-        ]
-    if free >= need:
-        return quotas_state([Quota("Lambda: concurrent executions", free, need)])
-    return [
-        wrong(
-            f"Lambda: {limit} concurrent executions, {free} of them free, and {need:,.0f} may be "
-            "needed: the stack deploys, and answers more than that with 503, which clients repeat",
-            "ask for 1,000 in Service Quotas (Lambda, concurrent executions, L-B99A9384), or lower "
-            "RequestRates",
+        return wrong(
+            f"Lambda would refuse the stack: it reserves {reserved} of {free} concurrent "
+            f"executions, and {UNRESERVED_MIN} must stay free",
+            "leave the reservations in Concurrency at 0 until Service Quotas has raised the "
+            "account's",
         )
-    ]
+    if free >= need:
+        return quota_state(Quota("Lambda: concurrent executions", free, need))
+    return wrong(
+        f"Lambda: {limit} concurrent executions, {free} of them free, and {need:,.0f} may be "
+        "needed: the stack deploys, and answers more than that with 503, which clients repeat",
+        "ask for 1,000 in Service Quotas (Lambda, concurrent executions, L-B99A9384), or lower "
+        "RequestRates",
+    )
 
 
 def check_service_quotas_ahead(ahead: Ahead) -> list[Diagnosis]:
@@ -209,7 +208,7 @@ def _needs(ahead: Ahead) -> dict[str, float]:
     return needs(pushes_per_s, sum(others))
 
 
-def check_glue(ahead: Ahead) -> list[Diagnosis]:
+def check_glue(ahead: Ahead) -> Diagnosis:
     """Check that the Region has Glue, and the version; AWS lists versions nowhere."""
     import botocore.session
 
@@ -219,27 +218,25 @@ def check_glue(ahead: Ahead) -> list[Diagnosis]:
     return glue_state(region, version, session.get_available_regions("glue", partition))
 
 
-def glue_state(region: str, version: str, regions: Collection[str]) -> list[Diagnosis]:
+def glue_state(region: str, version: str, regions: Collection[str]) -> Diagnosis:
     """Decide by the Regions that have Glue."""
     if region not in regions:
-        return [wrong(f"there is no Glue in {region}", "deploy to a Region that has it")]
+        return wrong(f"there is no Glue in {region}", "deploy to a Region that has it")
     if version == _EVERYWHERE:
-        return [well(f"Glue {version} in {region}")]
-    return [
-        unchecked(
-            f"Glue {version} is not in every Region, and AWS lists it nowhere",
-            f"look it up in Glue's release notes, or leave GlueVersion at {_EVERYWHERE}",
-        )
-    ]
+        return well(f"Glue {version} in {region}")
+    return unchecked(
+        f"Glue {version} is not in every Region, and AWS lists it nowhere",
+        f"look it up in Glue's release notes, or leave GlueVersion at {_EVERYWHERE}",
+    )
 
 
-def check_lake_formation(ahead: Ahead) -> list[Diagnosis]:
+def check_lake_formation(ahead: Ahead) -> Diagnosis:
     """Check who governs new databases of the catalogue: IAM, or Lake Formation."""
     settings = ahead.aws.client("lakeformation").get_data_lake_settings()["DataLakeSettings"]
     return lake_formation_state(settings, ahead.parameter("LakePermissions"))
 
 
-def lake_formation_state(settings: Mapping[str, Any], chosen: str) -> list[Diagnosis]:
+def lake_formation_state(settings: Mapping[str, Any], chosen: str) -> Diagnosis:
     """Decide by the catalogue's defaults, and by the parameter."""
     kinds = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
     by_iam = all(
@@ -251,29 +248,27 @@ def lake_formation_state(settings: Mapping[str, Any], chosen: str) -> list[Diagn
     )
     if by_iam or chosen == "lakeformation":
         governs = "IAM" if by_iam else "Lake Formation"
-        return [well(f"{governs} governs new databases, and LakePermissions is {chosen}")]
-    return [
-        wrong(
-            "Lake Formation governs new databases: the jobs could make no table",
-            "deploy with LakePermissions=lakeformation, as a data lake administrator",
-        )
-    ]
+        return well(f"{governs} governs new databases, and LakePermissions is {chosen}")
+    return wrong(
+        "Lake Formation governs new databases: the jobs could make no table",
+        "deploy with LakePermissions=lakeformation, as a data lake administrator",
+    )
 
 
-def check_artefacts(ahead: Ahead) -> list[Diagnosis]:
+def check_artefacts(ahead: Ahead) -> Diagnosis:
     """Check the key of the bucket from which jobs and functions are read."""
     bucket = ahead.artefacts or _managed_bucket(ahead)
     if not bucket:
-        return [well("sam deploy --resolve-s3 will make the bucket for built packages")]
+        return well("sam deploy --resolve-s3 will make the bucket for built packages")
     s3 = ahead.aws.client("s3")
     rules = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
     default = rules[0].get("ApplyServerSideEncryptionByDefault", {}) if rules else {}
     named = default.get("KMSMasterKeyID", _AWS_KEY)
     if not default.get("SSEAlgorithm", "").startswith("aws:kms") or named.endswith(_AWS_KEY):
-        return [well(f"the bucket {bucket} needs no rights on a key")]
+        return well(f"the bucket {bucket} needs no rights on a key")
     key = ahead.aws.client("kms").describe_key(KeyId=named)["KeyMetadata"]
     if key["KeyManager"] == "AWS":
-        return [well(f"the bucket {bucket} needs no rights on a key")]
+        return well(f"the bucket {bucket} needs no rights on a key")
     deployer, jobs = _admitted(ahead, key["Arn"])
     return key_state(bucket, key["Arn"], deployer=deployer, jobs=jobs)
 
@@ -322,9 +317,7 @@ def _may_use(ahead: Ahead, principal: str, key: str) -> bool:
     return all(each["EvalDecision"] == "allowed" for each in answer["EvaluationResults"])
 
 
-def key_state(
-    bucket: str, key: str, *, deployer: bool | None, jobs: bool | None
-) -> list[Diagnosis]:
+def key_state(bucket: str, key: str, *, deployer: bool | None, jobs: bool | None) -> Diagnosis:
     """Decide by whether the deployer may use a bucket's key, and the roles of the jobs.
 
     Lambda reads code with the deployer's rights, Glue a script with those of the job's role.
@@ -333,32 +326,28 @@ def key_state(
     lacking = [who for who, may in whom.items() if may is False]
     unknown = [who for who, may in whom.items() if may is None]
     if lacking:
-        return [
-            wrong(
-                f"the bucket {bucket} is encrypted by the key {key}, which lets "
-                f"{' and '.join(lacking)} not use it: packages or scripts could not be read",
-                "in the key's policy allow kms:Decrypt and kms:GenerateDataKey to principals of "
-                "the account where kms:ViaService is s3.REGION.amazonaws.com, or name a bucket "
-                "without it (sam deploy --s3-bucket)",
-            )
-        ]
+        return wrong(
+            f"the bucket {bucket} is encrypted by the key {key}, which lets "
+            f"{' and '.join(lacking)} not use it: packages or scripts could not be read",
+            "in the key's policy allow kms:Decrypt and kms:GenerateDataKey to principals of "
+            "the account where kms:ViaService is s3.REGION.amazonaws.com, or name a bucket "
+            "without it (sam deploy --s3-bucket)",
+        )
     if unknown:
-        return [
-            unchecked(
-                f"the policy of the key {key}, by which the bucket {bucket} is encrypted, has "
-                f"conditions that say whether {' and '.join(unknown)} may use it",
-                "see that they may: kms:Decrypt, and for who deploys kms:GenerateDataKey",
-            )
-        ]
-    return [well(f"the key of the bucket {bucket} lets who deploys and the jobs read it")]
+        return unchecked(
+            f"the policy of the key {key}, by which the bucket {bucket} is encrypted, has "
+            f"conditions that say whether {' and '.join(unknown)} may use it",
+            "see that they may: kms:Decrypt, and for who deploys kms:GenerateDataKey",
+        )
+    return well(f"the key of the bucket {bucket} lets who deploys and the jobs read it")
 
 
-def check_rights(ahead: Ahead) -> list[Diagnosis]:
+def check_rights(ahead: Ahead) -> Diagnosis:
     """Simulate the deployer's least policy for the caller."""
     caller = ahead.aws.client("sts").get_caller_identity()
     principal = principal_of(caller["Arn"])
     if principal is None:
-        return [note(f"{caller['Arn']} may do everything, or cannot be simulated")]
+        return note(f"{caller['Arn']} may do everything, or cannot be simulated")
     iam, denied = ahead.aws.client("iam"), set()
     partition = caller["Arn"].split(":")[1]
     for actions, resource in _asked(ahead, partition, caller["Account"]):
@@ -374,13 +363,11 @@ def check_rights(ahead: Ahead) -> list[Diagnosis]:
                 if each["EvalDecision"] != "allowed"
             }
     if not denied:
-        return [well(f"{principal} has every right that a deployment needs")]
-    return [
-        wrong(
-            f"{principal} may not {', '.join(sorted(denied))}",
-            "attach the policies of docs/deployer to it, or deploy by another role",
-        )
-    ]
+        return well(f"{principal} has every right that a deployment needs")
+    return wrong(
+        f"{principal} may not {', '.join(sorted(denied))}",
+        "attach the policies of docs/deployer to it, or deploy by another role",
+    )
 
 
 def principal_of(arn: str) -> str | None:
@@ -408,29 +395,29 @@ def _asked(ahead: Ahead, partition: str, account: str) -> Iterator[tuple[list[st
     return ((sorted(set(actions)), resource) for resource, actions in asked.items())
 
 
-def check_sam(_ahead: Ahead) -> list[Diagnosis]:
+def check_sam(_ahead: Ahead) -> Diagnosis:
     """Check the version of SAM's command line on this machine."""
     program = shutil.which("sam")
     if program is None:
-        return [unchecked("there is no sam on this machine", "install AWS SAM CLI 1.160 or newer")]
+        return unchecked("there is no sam on this machine", "install AWS SAM CLI 1.160 or newer")
     answer = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=False, timeout=60
     )
     return sam_state(answer.stdout)
 
 
-def sam_state(text: str) -> list[Diagnosis]:
+def sam_state(text: str) -> Diagnosis:
     """Decide by what ``sam --version`` says."""
     least = ".".join(map(str, SAM_MIN))
     match = _VERSION.search(text)
     if match is None:
-        return [unchecked("sam does not say its version", f"install AWS SAM CLI {least} or newer")]
+        return unchecked("sam does not say its version", f"install AWS SAM CLI {least} or newer")
     if tuple(map(int, match.groups())) < SAM_MIN:
-        return [wrong(f"AWS SAM CLI {match[0]} is too old", f"install {least} or newer")]
-    return [well(f"AWS SAM CLI {match[0]}")]
+        return wrong(f"AWS SAM CLI {match[0]} is too old", f"install {least} or newer")
+    return well(f"AWS SAM CLI {match[0]}")
 
 
-CHECKS_AHEAD: Final[dict[str, Callable[[Ahead], list[Diagnosis]]]] = {
+CHECKS_AHEAD: Final[dict[str, Check[Ahead]]] = {
     "log-role": check_log_role,
     "quotas": check_quotas_ahead,
     "service-quotas": check_service_quotas_ahead,
@@ -441,12 +428,3 @@ CHECKS_AHEAD: Final[dict[str, Callable[[Ahead], list[Diagnosis]]]] = {
     "sam": check_sam,
 }
 """The checks ahead, in the order of the report."""
-
-
-def examine_ahead(
-    ahead: Ahead, skipped: Collection[str] = ()
-) -> Iterator[tuple[str, list[Diagnosis]]]:
-    """Run every check that is not skipped; if one fails, report that and continue."""
-    for name, check in CHECKS_AHEAD.items():
-        if name not in skipped:
-            yield name, examined(partial(check, ahead))

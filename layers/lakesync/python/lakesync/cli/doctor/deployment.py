@@ -23,7 +23,7 @@ from lakesync.core.wording import plural
 from lakesync.errors import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import httpx
 
@@ -162,43 +162,36 @@ def functions_state(
     return faults or [well(f"{len(every)} functions are active, of one release")]
 
 
-def _work(function: Function) -> list[Diagnosis]:
+def _work(function: Function) -> Iterator[Diagnosis]:
     config, name = function.config, function.name
     if function.reserved == 0:
-        return [
-            wrong(
-                f"{name} is stopped: its reserved concurrency is 0",
-                f"aws lambda delete-function-concurrency --function-name {config['FunctionName']}",
-            )
-        ]
+        yield wrong(
+            f"{name} is stopped: its reserved concurrency is 0",
+            f"aws lambda delete-function-concurrency --function-name {config['FunctionName']}",
+        )
+        return
     state, update = config.get("State", "Active"), config.get("LastUpdateStatus", "Successful")
     if state in {"Active", "Inactive"} and update == "Successful":
-        return []
+        return
     reason = config.get("StateReason") or config.get("LastUpdateStatusReason") or "no reason given"
-    return [wrong(f"{name} is {state}, its update {update}: {reason}", _DEPLOY)]
+    yield wrong(f"{name} is {state}, its update {update}: {reason}", _DEPLOY)
 
 
-def _aliases(function: Function) -> list[Diagnosis]:
+def _aliases(function: Function) -> Iterator[Diagnosis]:
     """Check that each alias points to one version only, that of the last deployment."""
-    faults = []
     for alias in function.aliases:
         name = f"{function.name}:{alias['Name']}"
         if (alias.get("RoutingConfig") or {}).get("AdditionalVersionWeights"):
-            faults.append(
-                wrong(
-                    f"{name} shares its traffic between two versions",
-                    "a gradual deployment is under way: wait for its end, or roll it back",
-                )
+            yield wrong(
+                f"{name} shares its traffic between two versions",
+                "a gradual deployment is under way: wait for its end, or roll it back",
             )
         elif other := _differences(alias["config"], function.config):
-            faults.append(
-                wrong(
-                    f"{name} runs version {alias['FunctionVersion']}, not what was deployed last: "
-                    f"other {', '.join(other)}",
-                    f"if it was put back, read why (docs/upgrade.md), mend that, and {_DEPLOY}",
-                )
+            yield wrong(
+                f"{name} runs version {alias['FunctionVersion']}, not what was deployed last: "
+                f"other {', '.join(other)}",
+                f"if it was put back, read why (docs/upgrade.md), mend that, and {_DEPLOY}",
             )
-    return faults
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -216,19 +209,16 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [name for name, is_other in differs.items() if is_other]
 
 
-def _runtime(function: Function, today: date) -> list[Diagnosis]:
+def _runtime(function: Function, today: date) -> Iterator[Diagnosis]:
     runtime = function.config.get("Runtime", "")
     ends = RUNTIME_ENDS.get(runtime)
     if ends is None:
-        return [wrong(f"{function.name} runs on {runtime}", f"set PythonRuntime; {_DEPLOY}")]
-    if (ends - today).days > _WARNED_DAYS:
-        return []
-    return [
-        wrong(
+        yield wrong(f"{function.name} runs on {runtime}", f"set PythonRuntime; {_DEPLOY}")
+    elif (ends - today).days <= _WARNED_DAYS:
+        yield wrong(
             f"{function.name} runs on {runtime}, which AWS mends until {ends}",
             f"set PythonRuntime to a later one; {_DEPLOY}",
         )
-    ]
 
 
 def _layers(functions: Iterable[Function], deployed: frozenset[str]) -> list[Diagnosis]:
@@ -327,10 +317,10 @@ def needs(pushes_per_s: int, others_per_s: int) -> dict[str, float]:
 
 def quotas_state(quotas: Iterable[Quota]) -> list[Diagnosis]:
     """Decide by each quota and its need."""
-    return [_state(quota) for quota in quotas]
+    return [quota_state(quota) for quota in quotas]
 
 
-def _state(quota: Quota) -> Diagnosis:
+def quota_state(quota: Quota) -> Diagnosis:
     if quota.value is None:
         return unchecked(
             f"{quota.name}: AWS gives no value", "look it up in Service Quotas, in the console"
@@ -494,11 +484,11 @@ def reached(url: str, health: int, closed: int) -> list[Diagnosis]:
     return [open_route, closed_route]
 
 
-def check_clock(deployed: Deployed) -> list[Diagnosis]:
+def check_clock(deployed: Deployed) -> Diagnosis:
     """Check that this machine and the gateway agree on the time."""
     asked_s = time.time()
     answer = _get(deployed.url + "/health")
-    return [clock(Heard(answer.headers.get("date", ""), asked_s, time.time()))]
+    return clock(Heard(answer.headers.get("date", ""), asked_s, time.time()))
 
 
 def clock(heard: Heard) -> Diagnosis:

@@ -307,7 +307,7 @@ def _waiting(deployed: Deployed) -> Waiting:
 
 def lake_lag(waiting: Waiting, allowed_s: float, runs: Sequence[str]) -> list[Diagnosis]:
     """Decide by what waits, and by the states of the runs, latest first."""
-    return [_waits(waiting, allowed_s), *_set_aside(waiting.set_aside), *_runs(runs)]
+    return [_waits(waiting, allowed_s), *_set_aside(waiting.set_aside), _runs(runs)]
 
 
 def _waits(waiting: Waiting, allowed_s: float) -> Diagnosis:
@@ -321,29 +321,25 @@ def _waits(waiting: Waiting, allowed_s: float) -> Diagnosis:
     return well(f"{count} waiting for the lake, the oldest for {duration(waiting.oldest_s)}")
 
 
-def _set_aside(count: int) -> list[Diagnosis]:
+def _set_aside(count: int) -> Iterator[Diagnosis]:
     if not count:
-        return []
-    return [
-        wrong(
-            f"{plural(count, 'batch')} could not be applied to the lake, and were set aside",
-            "lakesync replay claims --look says why, for each gateway; mend it, then replay",
-        )
-    ]
+        return
+    yield wrong(
+        f"{plural(count, 'batch')} could not be applied to the lake, and were set aside",
+        "lakesync replay claims --look says why, for each gateway; mend it, then replay",
+    )
 
 
-def _runs(states: Iterable[str]) -> list[Diagnosis]:
+def _runs(states: Iterable[str]) -> Diagnosis:
     over = next((state for state in states if state in _OVER), None)
     if over is None:
-        return [well("the Glue job has not ended a run yet")]
+        return well("the Glue job has not ended a run yet")
     if over != "SUCCEEDED":
-        return [
-            wrong(
-                f"the latest run of the Glue job ended as {over}",
-                "read its log, /aws-glue/STACK/error; the sweep takes its batches up again",
-            )
-        ]
-    return [well("the latest run of the Glue job succeeded")]
+        return wrong(
+            f"the latest run of the Glue job ended as {over}",
+            "read its log, /aws-glue/STACK/error; the sweep takes its batches up again",
+        )
+    return well("the latest run of the Glue job succeeded")
 
 
 # --- destinations, connectors, flows --------------------------------------------------------------

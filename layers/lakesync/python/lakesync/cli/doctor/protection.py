@@ -504,11 +504,11 @@ def restore_state(table: Table, now_s: float) -> list[Diagnosis]:
     return [well(f"{which}, {table.name}, {reach}{more}{protected}")]
 
 
-def check_bucket(deployed: Deployed) -> list[Diagnosis]:
+def check_bucket(deployed: Deployed) -> Diagnosis:
     """Check that deleted or overwritten objects in the lake's bucket can be restored."""
     bucket = deployed.aws.output("LakeBucket")
     client = deployed.client("s3")
-    return [bucket_state(bucket, client.get_bucket_versioning(Bucket=bucket).get("Status", ""))]
+    return bucket_state(bucket, client.get_bucket_versioning(Bucket=bucket).get("Status", ""))
 
 
 def bucket_state(bucket: str, versioning: str) -> Diagnosis:
