@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 
+from lakesync.cli.commands import access
 from lakesync.core.gateway_identity import gateway_secret
-from tests.cli.test_declaring import gateway, run
+from lakesync.ports import Connection
+from tests.cli.test_declaring import gateway
+from tests.support.command_lines import run
 from tests.support.local_gateway import GATEWAY, SECRET
 
 if TYPE_CHECKING:
     from tests.support.local_gateway import LocalGateway
+
 
 __all__ = ["gateway"]  # the fixture
 
@@ -125,3 +129,61 @@ def test_the_printed_gateway_secret_signs_tokens_of_that_gateway_only(
 
     assert (pulled(GATEWAY), pulled("g2")) == (0, 4)
     assert json.loads(run("secret", "--json").stdout)["generation"] == 0
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("U7")
+def test_clients_are_listed_disconnected_and_revoked(gateway: LocalGateway) -> None:
+    gateway.access.bind(GATEWAY, "p1", "ann")
+    gateway.connections.add(Connection(GATEWAY, "s1", "p1", "ann", time.time() + 60, 0, {}))
+
+    (listed,) = run("clients", "list", GATEWAY, "--connected", "--json").stdout.splitlines()
+    assert json.loads(listed)["client"] == "p1"
+    assert "ann" in run("clients", "list", GATEWAY).stdout
+    assert "closed: 1 connection" in run("clients", "disconnect", GATEWAY, "p1").stdout
+    assert "no client" in run("clients", "list", GATEWAY, "--connected").stdout
+    assert "revoked within a minute" in run("clients", "revoke", GATEWAY, "p1").stdout
+    assert "revoked" in run("clients", "list", GATEWAY).stdout
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("J3")
+def test_audit_records_are_filtered_by_user_operation_and_time(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "PAGE_RECORDS", 2)
+    for name in ("p1", "p2", "p3"):
+        run("access", "revoke", "client", name, "--client", "ann")
+
+    listed = run("audit", GATEWAY, "--who", "ann", "--json").stdout.splitlines()
+    assert [json.loads(line)["target"] for line in listed] == [
+        "client p3", "client p2", "client p1"
+    ]  # fmt: skip
+    shown = run("audit", "--operation", "registerSchema", "--since", "1h").stdout
+    assert "flights" in shown
+    assert "done" in shown
+    assert "client p1" not in shown
+    assert len(run("audit", "--limit", "3", "--json").stdout.splitlines()) == 3
+    assert "no change matches" in run("audit", "--until", "2020-01-01").stdout
+
+
+def test_an_operator_reads_audit_records_and_may_not_revoke(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESYNC_TOKEN", run("token", "--role", "operator").stdout.strip())
+
+    assert "registerSchema" in run("audit").stdout
+    refused = run("access", "revoke", "client", "p1")
+    assert refused.exit_code != 0
+    assert "whose role is admin" in refused.stderr
+
+
+def test_an_invalid_since_time_is_wrong_usage(gateway: LocalGateway) -> None:
+    wrong = run("audit", "--since", "soon")
+
+    assert wrong.exit_code == 2
+    assert "--since 'soon' is not a time" in wrong.stderr

@@ -15,9 +15,10 @@ from lakesync.cli.erasure import AttachmentErasure
 from lakesync.core.attachments import attachment
 from lakesync.core.delta import Op, make_delta
 from lakesync.gateway.attachments import object_key
-from tests.cli.test_declaring import gateway, run
+from tests.cli.test_declaring import gateway
 from tests.cli.test_erase import Job, connectors, job, slept, taken
 from tests.support.builders import at_ms, push
+from tests.support.command_lines import run
 from tests.support.gateways import pusher
 from tests.support.lake import Killed, Objects
 from tests.support.lake_tables import FolderLake, in_folder, materialise

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from typer.testing import CliRunner, Result
 
 from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.checkpoint.store import Checkpoints
-from lakesync.cli.app import app
 from lakesync.cli.commands import gateways
 from lakesync.cli.connection import Aws
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.ports import ROW_PARTS, AuditQuery
 from tests.support.builders import insert
 from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.command_lines import answers, run
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from typer.testing import Result
 
     from lakesync.ports import AuditRecord
     from tools.local_stack.aws_emulator import Emulator
@@ -129,67 +130,66 @@ def retain(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         retain.objects.delete_object(key)
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, ("checkpoint", *words))
+def checkpoint(*words: str) -> Result:
+    return run("checkpoint", *words)
 
 
-def lines(done: Result) -> list[Any]:
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def answered(*words: str) -> list[Any]:
+    return answers("checkpoint", *words)
 
 
 @pytest.mark.usefixtures("retain")
 def test_checkpoint_list_and_show_point_to_build_without_a_checkpoint() -> None:
-    assert run("list").stdout == "there is no checkpoint yet: lakesync checkpoint build\n"
-    assert lines(run("list", "--json")) == []
+    assert checkpoint("list").stdout == "there is no checkpoint yet: lakesync checkpoint build\n"
+    assert answered("list", "--json") == []
     for name in ("latest", "01930c5a2b300000-000001930c5a2b30", "../secrets"):
-        done = run("show", name)
+        done = checkpoint("show", name)
         assert done.exit_code == 1
         assert done.stderr.endswith("there are: none: lakesync checkpoint build\n")
-    assert run("build").stdout == "the gateway has no rows to keep\n"
+    assert checkpoint("build").stdout == "the gateway has no rows to keep\n"
 
 
 def test_a_checkpoint_is_built_listed_and_shown(retain: Retain) -> None:
     retain.push("todos", 20)
     retain.push("notes", 3)
-    [built] = lines(run("build", "--json"))
+    [built] = answered("build", "--json")
     assert built["rows"] == 23
     latest = {"latest": built["checkpoint"]}
     record = retain.records()[0]
     assert (record.operation, record.outcome) == ("buildCheckpoint", "done")
     assert [json.loads(record.before), json.loads(record.after)] == [{"latest": None}, latest]
-    [listed] = lines(run("list", "--json"))
+    [listed] = answered("list", "--json")
     assert (listed["checkpoint"], listed["since"]) == (built["checkpoint"], built["since"])
     assert (listed["tables"], listed["rows"]) == (2, 23)
-    assert built["checkpoint"] in run("list").stdout
+    assert built["checkpoint"] in checkpoint("list").stdout
 
-    [shown] = lines(run("show", "--json"))
+    [shown] = answered("show", "--json")
     assert [(table["table"], table["rows"]) for table in shown["tables"]] == [
         ("notes", 3), ("todos", 20),
     ]  # fmt: skip
     assert sum(table["bytes"] for table in shown["tables"]) == listed["bytes"]
-    by_name = run("show", built["checkpoint"])
+    by_name = checkpoint("show", built["checkpoint"])
     assert by_name.stdout.startswith(f"{built['checkpoint']}, begun 20")
     assert "todos" in by_name.stdout
 
 
 def test_a_build_without_new_commits_returns_the_existing_checkpoint(retain: Retain) -> None:
     retain.push("todos", 2)
-    [first] = lines(run("build", "--json"))
-    [again] = lines(run("build", "--json"))
+    [first] = answered("build", "--json")
+    [again] = answered("build", "--json")
     assert (again["checkpoint"], again["rows"]) == (first["checkpoint"], 0)
     retain.push("todos", 3, at=100)
-    assert run("build").stdout.endswith(": 3 rows written\n")
-    listed = lines(run("list", "--json"))
+    assert checkpoint("build").stdout.endswith(": 3 rows written\n")
+    listed = answered("list", "--json")
     assert [item["rows"] for item in listed] == [2, 3]
-    assert lines(run("show", "--json"))[0]["checkpoint"] == listed[-1]["checkpoint"]
+    assert answered("show", "--json")[0]["checkpoint"] == listed[-1]["checkpoint"]
 
 
 def test_a_checkpoint_build_that_runs_out_of_time_is_continued(retain: Retain) -> None:
     retain.push("todos", 10)
     retain.push("notes", 10)
     retain.reads = ROW_PARTS + 4  # one table, and a little of the other
-    done = run("build")
+    done = checkpoint("build")
     assert done.exit_code == 0
     assert len(retain.asked) > 1
     assert done.stdout.endswith(": 20 rows written\n")
@@ -199,7 +199,7 @@ def test_a_checkpoint_build_that_runs_out_of_time_is_continued(retain: Retain) -
 def test_a_checkpoint_build_without_progress_ends_with_an_error(retain: Retain) -> None:
     retain.push("todos", 10)
     retain.reads = 1
-    done = run("build")
+    done = checkpoint("build")
     assert done.exit_code == 3
     assert "no row was written" in done.stderr
 
@@ -216,14 +216,6 @@ def test_a_failed_checkpoint_build_is_reported_in_one_line(
     retain: Retain, answer: bytes, message: str
 ) -> None:
     retain.answers.append(answer)
-    done = run("build")
+    done = checkpoint("build")
     assert done.exit_code == 3
     assert done.stderr == (f"error: the build stopped: {message}; build again to continue there\n")
-
-
-@pytest.mark.parametrize("words", [("list",), ("show",), ("build",)])
-def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
-    done = run(*words, "--help")
-    assert done.exit_code == 0
-    assert f"lakesync checkpoint {words[0]}" in done.output
-    assert "Example:" in done.output

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from lakesync.cli.app import app
 from lakesync.cli.commands.tables import module_text
 from lakesync.client.storage.device_tables import column_types
 from lakesync.testing.memory_gateway import MemoryGateway
+from tests.support.command_lines import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,12 +120,12 @@ def test_any_table_and_column_names_give_a_valid_python_module(
 
 @pytest.mark.usefixtures("stack_file")
 def test_codegen_reads_the_schemas_of_the_gateway(tmp_path: Path) -> None:
-    empty = CliRunner().invoke(app, ["codegen"])
+    empty = run("codegen")
     assert empty.exit_code == 0
     assert "no table has a schema" in empty.stderr
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
-    assert CliRunner().invoke(app, ["schema", "put", "schema.json"]).exit_code == 0
-    done = CliRunner().invoke(app, ["codegen"])
+    assert run("schema", "put", "schema.json").exit_code == 0
+    done = run("codegen")
     assert imported(done.stdout, tmp_path).TABLES == {"my_todos": TYPES}
-    [answer] = CliRunner().invoke(app, ["codegen", "--json"]).stdout.splitlines()
+    [answer] = run("codegen", "--json").stdout.splitlines()
     assert json.loads(answer)["table"] == "my_todos"

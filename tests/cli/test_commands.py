@@ -9,22 +9,17 @@ from pathlib import Path
 
 import jwt
 import pytest
-from typer.testing import CliRunner, Result
 
 from lakesync.adapters.database import RowImages
 from lakesync.cli import input_output
-from lakesync.cli.app import app
 from lakesync.cli.input_output import Output
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.testing.database_contract import batch
+from tests.support.command_lines import run
 from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway
 
 pytestmark = pytest.mark.usefixtures("stack_file")
-
-
-def run(*words: str, text: str | None = None) -> Result:
-    return CliRunner().invoke(app, words, input=text)
 
 
 def lines(output: str) -> list[dict[str, object]]:
@@ -314,18 +309,6 @@ def test_an_unreachable_gateway_is_reported_in_one_line_with_its_url() -> None:
 def test_failures_are_json_with_the_json_option() -> None:
     done = run("flush", "--json", "--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "x")
     assert json.loads(done.stderr)["code"] == "UNREACHABLE"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [(), ("token",), ("push",), ("pull",), ("flush",), ("query",), ("status",), ("replay",),
-     ("schema", "put"), ("rules", "put"), ("rules", "show")],
-)  # fmt: skip
-def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
-    done = run(*words, "--help")
-    assert done.exit_code == 0
-    assert f"lakesync {' '.join(words)}".strip() in done.output
-    assert not words or "Example:" in done.output
 
 
 def test_control_characters_of_values_are_not_printed() -> None:

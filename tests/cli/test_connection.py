@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.cli.commands.backlog import sockets_of
-from lakesync.cli.connection import Connection, Given, resolve
+from lakesync.cli.connection import Aws, Connection, Given, resolve
 from lakesync.cli.input_output import UsageFault
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 STACK = {
     "http": "http://127.0.0.1:4566/api",
@@ -139,3 +140,17 @@ def test_the_socket_url_is_taken_from_the_stack_file_or_else_the_stack_outputs(
     assert of(found, outputs) == "ws://here"
     assert of(elsewhere, outputs) == "wss://aws"
     assert of(elsewhere, SimpleNamespace(outputs={})) == ""
+
+
+# --- clients of AWS -------------------------------------------------------------------------------
+
+
+def test_aws_clients_are_cached_by_service_and_timeout() -> None:
+    aws = Aws(Connection(gateway="g", url="", region="us-east-1", emulated=True))
+    client, patient = aws.client("lambda"), aws.client("lambda", answer_s_max=600)
+
+    assert aws.client("lambda") is client
+    assert aws.client("lambda", answer_s_max=600) is patient
+    assert client.meta.config.read_timeout == 60
+    assert patient.meta.config.read_timeout == 600
+    assert aws.client("s3").meta.service_model.service_name == "s3"

@@ -7,14 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from lakesync.cli import cost
-from lakesync.cli.app import app
 from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_H, Description, counts, described
 from lakesync.cli.cost import bill as prices
 from lakesync.cli.cost.bill import bill
 from lakesync.cli.input_output import USAGE
+from tests.support.command_lines import run
 from tests.support.price_table import COMMAND, README, price_table
 from tests.support.some import some
 
@@ -26,7 +25,7 @@ REGION = "us-east-1"
 
 def said(*words: str) -> dict[str, Any]:
     """Return the answer for programs."""
-    done = CliRunner().invoke(app, ["cost", *words, "--json"])
+    done = run("cost", *words, "--json")
     assert done.exit_code == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -56,7 +55,7 @@ def test_services_and_events_of_a_bill_each_sum_to_its_total() -> None:
 
 
 def test_the_cost_text_shows_every_service_the_floor_and_the_date_of_prices() -> None:
-    shown = CliRunner().invoke(app, ["cost"]).stdout
+    shown = run("cost").stdout
 
     answer = said()
     assert (
@@ -80,7 +79,7 @@ def test_a_cost_input_out_of_bounds_is_refused_with_bounds_and_unit(
     name: str, value: float
 ) -> None:
     option = f"--{name.replace('_', '-')}"
-    done = CliRunner().invoke(app, ["cost", option, str(value)])
+    done = run("cost", option, str(value))
 
     amount = AMOUNTS[name]
     assert done.exit_code == USAGE
@@ -90,13 +89,13 @@ def test_a_cost_input_out_of_bounds_is_refused_with_bounds_and_unit(
 
 @pytest.mark.parametrize("value", ["nan", "inf", "many"])
 def test_a_cost_input_that_is_not_a_number_is_refused(value: str) -> None:
-    assert CliRunner().invoke(app, ["cost", "--devices", value]).exit_code == USAGE
+    assert run("cost", "--devices", value).exit_code == USAGE
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
     option = f"--{name.replace('_', '-')}"
-    done = CliRunner().invoke(app, ["cost", option, "perhaps"])
+    done = run("cost", option, "perhaps")
 
     assert done.exit_code == USAGE
     assert f"is none: use {' or '.join(CHOICES[name].options)}" in done.stderr
@@ -114,7 +113,7 @@ def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
 def test_a_region_without_prices_and_contradictory_inputs_are_refused(
     words: str, sentence: str
 ) -> None:
-    done = CliRunner().invoke(app, ["cost", *words.split()])
+    done = run("cost", *words.split())
 
     assert done.exit_code == USAGE
     assert sentence in done.stderr
@@ -133,7 +132,7 @@ def test_every_price_has_a_unit_a_source_and_a_day() -> None:
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A file of prices as it is printed for a Region whose prices are not known."""
-    done = CliRunner().invoke(app, ["cost", "--print-prices", "--region", "eu-west-1"])
+    done = run("cost", "--print-prices", "--region", "eu-west-1")
     assert done.exit_code == 0, done.output
     file = tmp_path / "prices.json"
     file.write_text(done.stdout, "utf-8")
@@ -168,7 +167,7 @@ def test_a_region_without_shipped_prices_is_priced_by_a_users_file(own: Path) ->
 def test_a_missing_price_that_the_description_needs_is_refused(own: Path) -> None:
     filled(own, 1, "nat_hours", "metrics")
 
-    done = CliRunner().invoke(app, ["cost", "--prices", str(own), "--private", "nat"])
+    done = run("cost", "--prices", str(own), "--private", "nat")
 
     assert done.exit_code == USAGE
     assert "has no price in eu-west-1 of metrics (CloudWatch, metrics of one's own; " in done.stderr
@@ -176,7 +175,7 @@ def test_a_missing_price_that_the_description_needs_is_refused(own: Path) -> Non
 
 
 def test_printed_prices_read_from_a_file_give_the_same_cost(tmp_path: Path) -> None:
-    printed = CliRunner().invoke(app, ["cost", "--print-prices"]).stdout
+    printed = run("cost", "--print-prices").stdout
     file = tmp_path / "prices.json"
     file.write_text(printed, "utf-8")
 
@@ -223,7 +222,7 @@ def test_a_malformed_price_file_is_refused_with_the_place(
         place[last] = value
     own.write_text(json.dumps(content if at else value), "utf-8")
 
-    done = CliRunner().invoke(app, ["cost", "--prices", str(own)])
+    done = run("cost", "--prices", str(own))
 
     assert done.exit_code == USAGE
     assert str(own) in done.stderr
@@ -237,13 +236,13 @@ def test_a_price_file_that_is_missing_or_not_json_is_refused(
     file = tmp_path / "prices.json"
     file.write_bytes(content)
 
-    assert CliRunner().invoke(app, ["cost", "--prices", str(file)]).exit_code == USAGE
-    assert CliRunner().invoke(app, ["cost", "--prices", str(file) + "-none"]).exit_code
+    assert run("cost", "--prices", str(file)).exit_code == USAGE
+    assert run("cost", "--prices", str(file) + "-none").exit_code
 
 
 def test_print_prices_excludes_prices_and_from_usage() -> None:
     for more in (["--prices", "-"], ["--from-usage"]):
-        done = CliRunner().invoke(app, ["cost", "--print-prices", *more])
+        done = run("cost", "--print-prices", *more)
         assert done.exit_code == USAGE
         assert "leave --prices and --from-usage out" in done.stderr
 

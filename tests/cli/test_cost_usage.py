@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from moto import mock_aws
-from typer.testing import CliRunner
 
-from lakesync.cli.app import app
 from lakesync.cli.connection import Aws
 from lakesync.cli.cost.bill import CONNECTION_MINUTES, shipped
 from lakesync.cli.input_output import USAGE
 from lakesync.client.websocket_listener import RENEWED_S
+from tests.support.command_lines import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +111,7 @@ def used(namespace: str, metric: str, value: float, **dimensions: str) -> None:
 
 def said(*words: str) -> dict[str, Any]:
     """Return the answer for programs."""
-    done = CliRunner().invoke(app, ["cost", "--from-usage", "--stack", STACK, *words, "--json"])
+    done = run("cost", "--from-usage", "--stack", STACK, *words, "--json")
     assert done.exit_code == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -177,7 +176,7 @@ def test_usage_cost_is_shared_among_tenants_by_their_deltas() -> None:
 
 @pytest.mark.usefixtures("stack")
 def test_usage_cost_without_tenant_metrics_names_the_watching_parameter() -> None:
-    done = CliRunner().invoke(app, ["cost", "--from-usage", "--stack", STACK])
+    done = run("cost", "--from-usage", "--stack", STACK)
 
     assert done.exit_code == 0, done.stderr
     assert "parameter Watching" in done.stdout
@@ -195,7 +194,7 @@ def test_usage_cost_without_tenant_metrics_names_the_watching_parameter() -> Non
 def test_invalid_days_and_description_options_are_refused_with_from_usage(
     words: str, sentence: str
 ) -> None:
-    done = CliRunner().invoke(app, ["cost", "--from-usage", "--stack", STACK, *words.split()])
+    done = run("cost", "--from-usage", "--stack", STACK, *words.split())
 
     assert done.exit_code == USAGE
     assert sentence in done.stderr
@@ -204,7 +203,7 @@ def test_invalid_days_and_description_options_are_refused_with_from_usage(
 @pytest.mark.usefixtures("empty_folder")
 def test_from_usage_without_a_stack_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    done = CliRunner().invoke(app, ["cost", "--from-usage"])
+    done = run("cost", "--from-usage")
 
     assert done.exit_code == USAGE
     assert "--stack" in done.stderr

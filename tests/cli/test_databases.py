@@ -11,8 +11,8 @@ from google.auth.credentials import AnonymousCredentials
 from lakesync.adapters.connect import database_adapter
 from lakesync.core.delta import Op, make_delta
 from lakesync.testing.database_contract import batch, schema
-from tests.cli.test_declaring import run
 from tests.support.bigquery import DATASET
+from tests.support.command_lines import run
 from tests.support.destinations import mariadb_url, new_table
 
 if TYPE_CHECKING:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from lakesync.cli.app import app
+from tests.support.command_lines import lines, run
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway, write_stack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from typer.testing import Result
+
 
 FLIGHTS = {
     "table": "flights",
@@ -47,14 +49,6 @@ def gateway(empty_folder: Path) -> Iterator[LocalGateway]:
 
 def write(name: str, body: object) -> None:
     Path(name).write_text(json.dumps(body))
-
-
-def run(*words: str, text: str | None = None) -> Result:
-    return CliRunner().invoke(app, words, input=text)
-
-
-def lines(done: Result) -> list[Any]:
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def fields_of(done: Result, name: str) -> list[str]:
@@ -217,18 +211,6 @@ def test_invalid_rules_or_claims_of_a_trial_are_reported_in_one_line() -> None:
         assert done.exit_code == code, done.output
         assert len(done.stderr.splitlines()) == 1
         assert done.stderr.startswith("error: ")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("schema", "list"), ("schema", "show"), ("schema", "strict"), ("rules", "check"),
-     ("rules", "try")],
-)  # fmt: skip
-def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
-    done = run(*words, "--help")
-    assert done.exit_code == 0
-    assert f"lakesync {' '.join(words)}" in done.output
-    assert "Example:" in done.output
 
 
 @pytest.mark.usefixtures("gateway")

@@ -17,8 +17,8 @@ from lakesync.cli.past import AtNumber, AtTime, Moment, last_commit
 from lakesync.core.clock import stamp
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.merge import as_read, fold, view
-from tests.cli.test_declaring import lines, run
 from tests.cli.test_history import edit, gateway, past, placed
+from tests.support.command_lines import lines, run
 from tests.support.lake_tables import FolderLake, materialise
 from tests.support.local_gateway import GATEWAY
 from tests.support.strategies import row_deltas

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.stub import ANY
-from typer.testing import CliRunner
 
-from lakesync.cli.app import app
 from lakesync.cli.doctor import EXIT_WELL, Deployed, Verdict, checks, exit_code, well
 from lakesync.cli.doctor.deployment import (
     RATES,
@@ -31,6 +29,7 @@ from lakesync.cli.doctor.protection import (
     permissions_state,
 )
 from tests.infrastructure.stack import functions, statements, template
+from tests.support.command_lines import run
 from tests.support.stubbed_account import Account
 
 if TYPE_CHECKING:
@@ -529,7 +528,7 @@ def test_doctor_without_a_stack_name_is_unchecked_and_exits_with_2(
         if name.startswith("LAKESYNC_"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["doctor", "--json"])
+    done = run("doctor", "--json")
     assert done.exit_code == 2
     [line] = [json.loads(line) for line in done.stdout.splitlines()]
     assert (line["check"], line["verdict"]) == ("stack", "unchecked")

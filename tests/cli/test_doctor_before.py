@@ -6,12 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from lakesync.cli.app import app
 from lakesync.cli.doctor import Verdict, checks
 from lakesync.cli.doctor.checks import Ahead
 from tests.infrastructure.stack import template
+from tests.support.command_lines import run
 from tests.support.stubbed_account import Account
 
 if TYPE_CHECKING:
@@ -280,8 +279,8 @@ def test_the_sam_version_decides_the_verdict(text: str, verdict: Verdict) -> Non
     assert told(checks.sam_state(text))[0] is verdict
 
 
-def run(*words: str) -> Any:
-    return CliRunner().invoke(app, ["doctor", "--before", *words])
+def before(*words: str) -> Any:
+    return run("doctor", "--before", *words)
 
 
 def test_doctor_before_deployment_reports_each_check_without_a_stack(
@@ -292,7 +291,7 @@ def test_doctor_before_deployment_reports_each_check_without_a_stack(
     account.answers("apigateway", "get_account", {})
     wanted = {"log-role", "glue"}
     skipped = [word for name in set(checks.CHECKS_AHEAD) - wanted for word in ("--skip", name)]
-    answered = run("--parameter", "SocketAccessLogs=on", *skipped)
+    answered = before("--parameter", "SocketAccessLogs=on", *skipped)
     assert answered.exit_code == 1
     assert "WRONG        log-role: " in answered.stdout
     assert "well         glue: Glue 5.1 in eu-west-1" in answered.stdout
@@ -305,4 +304,4 @@ def test_an_unknown_check_or_parameter_is_wrong_usage(
     empty_folder: Path, words: tuple[str, str]
 ) -> None:
     assert empty_folder.is_dir()
-    assert run(*words).exit_code == 2
+    assert before(*words).exit_code == 2

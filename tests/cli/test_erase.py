@@ -19,8 +19,9 @@ from lakesync.core.deliveries import is_erasure, read_erasure
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.admin_changes import Audit, Who
 from lakesync.ports import AuditQuery
-from tests.cli.test_declaring import RULES, gateway, run, write
+from tests.cli.test_declaring import RULES, gateway, write
 from tests.support.builders import insert
+from tests.support.command_lines import run
 from tests.support.lake import Messages
 from tests.support.lake_tables import in_folder
 from tests.support.local_gateway import GATEWAY

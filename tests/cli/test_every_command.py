@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from typer.testing import CliRunner
 
 from lakesync.cli import input_output
-from lakesync.cli.app import app
 from lakesync.cli.connection import Aws
+from lakesync.cli.nouns import ACTIONS, CONNECTORS, DESTINATIONS, FLOWS
 from lakesync.ports import Revocation
-from tests.support.command_lines import LINES, Line, commands, reaching, write_files
+from tests.support.command_lines import LINES, Line, commands, reaching, run, write_files
 from tests.support.local_gateway import GATEWAY
 from tests.support.some import some
 
@@ -45,7 +44,7 @@ def folder(empty_folder: Path) -> Path:
 def end_of(name: str, line: Line, *more: str, gateway: str = "nope") -> tuple[int, str]:
     """Return a command's exit code, and the code of its fault."""
     words = shlex.split(line.words.replace("GATEWAY", gateway))
-    done = CliRunner().invoke(app, [*name.split(), *words, *more, "--json"])
+    done = run(*name.split(), *words, *more, "--json")
     last = (done.stderr.strip().splitlines() or [""])[-1]
     code = json.loads(last).get("code", "") if last.startswith("{") else last
     return done.exit_code, code
@@ -61,6 +60,39 @@ def ends(lines: Mapping[str, Line], *more: str, gateway: str = "nope") -> dict[i
 
 def test_every_command_has_a_sample_command_line() -> None:
     assert sorted(commands()) == sorted(LINES)
+
+
+@pytest.mark.parametrize("name", ["", *commands()])
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    done = run(*name.split(), "--help")
+
+    assert done.exit_code == 0
+    assert f"lakesync {name}".strip() in done.output
+    assert not name or "Example:" in done.output
+
+
+VERBS = {
+    f"{noun.route} {verb}": noun.one
+    for noun in (CONNECTORS, FLOWS, DESTINATIONS, ACTIONS)
+    for verb in noun.verbs
+} | {
+    "destinations replay": "destination",
+    "flows backfill": "flow",
+    "connectors check": "connector",
+}
+
+
+@pytest.mark.usefixtures("stack_file")
+@pytest.mark.parametrize("command", VERBS)
+def test_a_verb_on_an_unknown_name_is_refused_in_one_line(command: str) -> None:
+    done = run(*command.split(), "nowhere")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: ")
+    assert f"there is no {VERBS[command]}" in done.stderr
+    assert "nowhere" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert run(*command.split()).exit_code == input_output.USAGE, "a name is asked for"
 
 
 @pytest.mark.usefixtures("folder")
@@ -136,7 +168,7 @@ def test_a_gateway_exists_after_its_first_declaration_or_push(
     if words[0] == "access":  # by a program: the command refuses a name that is none
         gateway.access.revoke(name, Revocation("client", "phone", 1, "admin"))
     else:
-        assert CliRunner().invoke(app, [*words, "--gateway", name]).exit_code == 0
+        assert run(*words, "--gateway", name).exit_code == 0
     for each in ("schema list", "access list", "connectors list", "flows list", "rules show"):
         assert end_of(each, LINES[each], "--gateway", name)[0] == 0
     assert end_of("clients list", LINES["clients list"], gateway=name)[0] == 0

@@ -15,9 +15,10 @@ from lakesync.cli.input_output import UsageFault
 from lakesync.cli.session import must_exist
 from lakesync.client import Client
 from lakesync.errors import Forbidden, GatewayDeleted, Unavailable
-from tests.cli.test_declaring import gateway, run
+from tests.cli.test_declaring import gateway
 from tests.support.builders import at_ms, delete, insert, push, update
 from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.command_lines import run
 
 if TYPE_CHECKING:
     from pathlib import Path

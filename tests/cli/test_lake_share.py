@@ -12,14 +12,12 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
-from typer.testing import CliRunner, Result
 
 from lakesync.analysis import open_shared
 from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.cli import shared_lake as lake_shares
-from lakesync.cli.app import app
 from lakesync.cli.connection import Aws, Given, resolve
 from lakesync.cli.removal import remove_from_lake
 from lakesync.cli.shared_lake import shared_lake
@@ -27,12 +25,14 @@ from lakesync.materialise.glue_views import read_document
 from lakesync.materialise.sharing import share_key
 from lakesync.ports import AuditQuery
 from lakesync.ports.stores import STACK as STACK_WIDE
+from tests.support.command_lines import answers, run
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyiceberg.types import IcebergType
+    from typer.testing import Result
 
     from tools.local_stack.aws_emulator import Emulator
 
@@ -67,15 +67,6 @@ def elsewhere(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LAKESYNC_STACK", STACK)
     monkeypatch.setenv("LAKESYNC_GATEWAY", "acme")
     monkeypatch.chdir(tmp_path)
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
-
-
-def lines(done: Result) -> list[Any]:
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def client(emulator: Emulator, service: str) -> Any:
@@ -168,18 +159,18 @@ def test_a_table_is_shared_listed_narrowed_and_unshared(emulator: Emulator, shar
     after = json.loads(record.after)
     assert after["members"] == {"number": 3, "first": ["acme", "blue", "cargo"]}
 
-    [listed] = [one for one in lines(run("lake", "status", "--json")) if "share" in one]
+    [listed] = [one for one in answers("lake", "status", "--json") if "share" in one]
     assert listed == {
         "share": "flights", "database": PLACE, "table": "flights", "gateways": "*",
         "tables": 3, "columns": 2, "wrong": "",
     }  # fmt: skip
     assert "ls__shared" in run("lake", "status").stdout
     client(emulator, "glue").delete_table(DatabaseName=PLACE, Name="flights__live")
-    [listed] = [one for one in lines(run("lake", "status", "--json")) if "share" in one]
+    [listed] = [one for one in answers("lake", "status", "--json") if "share" in one]
     assert listed["wrong"] == "flights__live: missing"
 
     narrower = run("lake", "share", "flights", "--gateways", "[ab]*", "--json")
-    assert lines(narrower)[0]["members"]["first"] == ["acme", "blue"]
+    assert json.loads(narrower.stdout)["members"]["first"] == ["acme", "blue"]
     assert "ls_cargo" not in sql_of(emulator, "flights__live")
 
     assert "flights is no longer shared" in run("lake", "unshare", "flights").stdout
@@ -208,7 +199,7 @@ def test_a_share_with_a_taken_or_bad_name_or_too_long_a_query_is_refused(
 @pytest.mark.law("L24")
 def test_shared_tables_are_queried_locally(shared: Result) -> None:
     def asked(sql: str, *words: str) -> list[Any]:
-        return lines(run("query", sql, "--shared", "--json", *words))
+        return answers("query", sql, "--shared", "--json", *words)
 
     everything = asked("select * from flights order by _gateway")
     assert everything == [
@@ -263,7 +254,7 @@ def test_the_sql_of_a_share_is_printed_with_its_underlying_views(
     assert statements[0] == 'CREATE SCHEMA IF NOT EXISTS "ls_acme";'
     assert statements[3] == 'CREATE SCHEMA IF NOT EXISTS "ls__shared";'
     assert len(statements) == 4 + 3 * 2 + 3
-    views = lines(run("lake", "views", "--shared", "flights", "--json"))
+    views = answers("lake", "views", "--shared", "flights", "--json")
     assert [one["view"] for one in views[-3:]] == ["flights", "flights__rows", "flights__live"]
     assert "no shared table 'other'" in run("lake", "views", "--shared", "other").stderr
 

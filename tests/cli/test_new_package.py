@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.test_declaring import run
+from tests.support.command_lines import run
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:

@@ -8,16 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from lakesync.cli.app import app
+from lakesync.client import Client
+from lakesync.result import Err
+from lakesync.testing.memory_gateway import MemoryGateway
+from tests.support.command_lines import run
 from tests.support.local_gateway import GATEWAY, LocalGateway
 
 pytestmark = pytest.mark.usefixtures("stack_file")
-
-
-def run(*words: str, text: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, words, input=text)
 
 
 def rows(table: str) -> list[dict[str, object]]:
@@ -167,3 +165,41 @@ def test_a_url_that_is_not_a_gateways_is_reported(
     assert fault["code"] == "NOT_THE_GATEWAY"
     assert "not a LakeSync gateway's" in fault["error"]
     assert url in fault["error"]
+
+
+# --- client move ----------------------------------------------------------------------------------
+
+
+def left(path: Path, gateway: MemoryGateway) -> Client:
+    """Open a file with a gateway."""
+    return Client(path, client_id="phone", transport=gateway.transport(sub="phone"))
+
+
+@pytest.mark.law("K36")
+@pytest.mark.parametrize("keep", ["edits", "nothing"])
+def test_a_client_file_is_moved_to_another_gateway_only_with_yes(tmp_path: Path, keep: str) -> None:
+    path = tmp_path / "app.db"
+    with MemoryGateway(tmp_path) as old, left(path, old) as client:
+        client.insert("todos", "sent", {"title": "sent"}).unwrap()
+        client.sync().unwrap()
+        client.insert("todos", "mine", {"title": "unsent"}).unwrap()
+    move = ["client", "move", str(path), "--keep", keep, "--json"]
+    with MemoryGateway(tmp_path) as new:
+        for more in ([], ["--yes"]):
+            with left(path, new) as client:
+                assert isinstance(client.sync(), Err)
+            result = run(*move, *more)
+            assert result.exit_code == 0, result.output
+            answer = json.loads(result.output)
+            assert (answer["edits"], answer["moved"]) == (1, bool(more))
+        with left(path, new) as client:
+            client.sync().unwrap()
+        assert list(new.rows("todos")) == (["mine"] if keep == "edits" else [])
+
+
+def test_client_move_refuses_a_missing_file_and_creates_none(tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    result = run("client", "move", str(path))
+
+    assert result.exit_code == 2
+    assert not path.exists()

@@ -14,9 +14,10 @@ from lakesync.cli.commands.rows import Plan, Selection, deltas_for, restoring
 from lakesync.cli.input_output import UsageFault
 from lakesync.cli.lake_queries import RowDiff, matching, row_diffs, shown
 from lakesync.core.merge import as_read, fold
-from tests.cli.test_declaring import lines, run, write
+from tests.cli.test_declaring import write
 from tests.cli.test_history import edit, gateway, past, placed
 from tests.support.builders import delete, insert, update
+from tests.support.command_lines import lines, run
 from tests.support.lake_tables import materialise
 from tests.support.strategies import FEW_CLIENTS, row_deltas
 

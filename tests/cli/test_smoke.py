@@ -6,18 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from lakesync.cli import smoke
-from lakesync.cli.app import app
 from lakesync.cli.smoke import RULES, SCRATCH, Job
 from lakesync.errors import Unavailable
 from lakesync.wire.records import decode_row_state
+from tests.support.command_lines import run
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from typer.testing import Result
 
 STEPS = ["rules", "push", "pull", "edit", "flush", "clean up"]
 
@@ -31,8 +32,8 @@ def gateway() -> Iterator[LocalGateway]:
         yield served
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, ["smoke", *words])
+def smoked(*words: str) -> Result:
+    return run("smoke", *words)
 
 
 def steps(done: Result) -> list[dict[str, Any]]:
@@ -48,7 +49,7 @@ def rows(gateway: LocalGateway, name: str = "") -> int:
 
 def test_smoke_reports_every_step_and_leaves_no_data(gateway: LocalGateway) -> None:
     for _ in range(2):
-        done = run("--json")
+        done = smoked("--json")
         assert done.exit_code == 0, done.output
         assert [line["step"] for line in steps(done)] == STEPS
         assert all(line["well"] for line in steps(done))
@@ -59,27 +60,27 @@ def test_smoke_reports_every_step_and_leaves_no_data(gateway: LocalGateway) -> N
 
 def test_a_named_scratch_gateway_is_kept_without_rows(gateway: LocalGateway) -> None:
     for _ in range(2):
-        assert run("--scratch", "trial").exit_code == 0
+        assert smoked("--scratch", "trial").exit_code == 0
     assert gateway.buffer.gateways() == ["trial"]
     assert rows(gateway, "trial") == 0
 
 
 def test_smoke_sends_no_request_to_the_gateway_in_use(gateway: LocalGateway) -> None:
-    assert run("--gateway", GATEWAY, "--scratch", "smoke-2").exit_code == 0
+    assert smoked("--gateway", GATEWAY, "--scratch", "smoke-2").exit_code == 0
     assert gateway.requests
     assert not [line for line in gateway.requests if GATEWAY in line.split("/")]
     assert gateway.buffer.gateways() == ["smoke-2"]
 
 
 def test_smoke_refuses_a_scratch_gateway_with_sync_rules(gateway: LocalGateway) -> None:
-    assert run().exit_code == 0
+    assert smoked().exit_code == 0
     theirs = {"version": 1, "buckets": [{"name": "theirs", "tables": ["smoke"], "filters": []}]}
     rules = json.dumps(theirs)
-    put = CliRunner().invoke(app, ["rules", "put", "-", "--gateway", "smoke-3"], input=rules)
+    put = run("rules", "put", "-", "--gateway", "smoke-3", text=rules)
     assert put.exit_code == 0, put.output
     before = len(gateway.requests)
 
-    done = run("--scratch", "smoke-3", "--json")
+    done = smoked("--scratch", "smoke-3", "--json")
 
     assert done.exit_code == 1
     assert [(line["step"], line["well"]) for line in steps(done)] == [
@@ -92,10 +93,10 @@ def test_smoke_refuses_a_scratch_gateway_with_sync_rules(gateway: LocalGateway) 
 
 def test_smoke_uses_a_given_token(gateway: LocalGateway) -> None:
     token = gateway.token("ann@example.com", gateway=SCRATCH, role="admin")
-    assert run("--token", token).exit_code == 0
-    assert run("--scratch", SCRATCH).exit_code == 0  # another user, with clients of its own
+    assert smoked("--token", token).exit_code == 0
+    assert smoked("--scratch", SCRATCH).exit_code == 0  # another user, with clients of its own
     other = gateway.token("ann@example.com", gateway="another", role="admin")
-    done = run("--token", other)
+    done = smoked("--token", other)
     assert done.exit_code == 1
     assert done.stdout.startswith("FAILED rules: ")
 
@@ -105,7 +106,7 @@ def test_smoke_fails_when_sync_rules_hide_nothing(
 ) -> None:
     bucket = RULES["buckets"][0] | {"filters": []}
     monkeypatch.setitem(RULES, "buckets", [bucket])
-    done = run("--json")
+    done = smoked("--json")
     assert done.exit_code == 1
     assert [line["step"] for line in steps(done)] == ["rules", "push", "pull", "clean up"]
     assert "and not the one that the rules show" in steps(done)[2]["what"]
@@ -123,7 +124,7 @@ def test_smoke_cleans_up_and_fails_whichever_step_fails(
         raise Unavailable("the gateway is away")
 
     monkeypatch.setattr(Job, step, failing)
-    done = run("--json")
+    done = smoked("--json")
 
     assert done.exit_code == 1
     *_, last, clean = steps(done)
@@ -139,7 +140,7 @@ def test_smoke_fails_when_clean_up_fails(
         raise Unavailable("the gateway is away")
 
     monkeypatch.setattr(Job, "delete", away)
-    done = run()
+    done = smoked()
     assert done.exit_code == 1
     assert "FAILED clean up: the gateway is away" in done.stdout
     assert rows(gateway) == 2
@@ -148,6 +149,6 @@ def test_smoke_fails_when_clean_up_fails(
 def test_smoke_reports_an_unreachable_gateway(stack_file: Path) -> None:
     stack = json.loads(stack_file.read_text("utf-8")) | {"http": "http://127.0.0.1:9"}
     stack_file.write_text(json.dumps(stack))
-    done = run()
+    done = smoked()
     assert done.exit_code == 1
     assert done.stdout.startswith("FAILED rules: the gateway did not answer")

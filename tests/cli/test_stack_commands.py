@@ -16,14 +16,12 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
-from typer.testing import CliRunner, Result
 
 from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.cli import lake_tables as lake_job
-from lakesync.cli.app import app
 from lakesync.cli.commands import gateways
 from lakesync.cli.lake import Lake
 from lakesync.cli.session import listed
@@ -34,7 +32,7 @@ from lakesync.errors import Unavailable
 from lakesync.materialise.glue_views import read_document
 from lakesync.ports import AuditQuery, Revocation
 from lakesync.ports.stores import STACK as STACK_WIDE
-from tests.support.command_lines import LINES
+from tests.support.command_lines import LINES, answers, lines, run
 from tests.support.commits import Writer
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 from tests.support.some import some
@@ -43,6 +41,8 @@ from tests.support.stores import TABLE, with_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from typer.testing import Result
 
     from lakesync.ports import AuditRecord
     from tools.local_stack.aws_emulator import Emulator
@@ -120,15 +120,6 @@ def elsewhere(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LAKESYNC_STACK", STACK)
     monkeypatch.setenv("LAKESYNC_GATEWAY", "acme")
     monkeypatch.chdir(tmp_path)
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
-
-
-def lines(done: Result) -> list[Any]:
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 # --- what the stack says --------------------------------------------------------------------------
@@ -226,8 +217,8 @@ def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
             MessageBody=f"batch {number:02d}",
             MessageAttributes={"why": {"DataType": "String", "StringValue": "a test"}},
         )
-    assert lines(run("replay", "announce", "--json")) == [{"queue": "announce", "moved": 25}]
-    assert lines(run("replay", "announce", "--json")) == [{"queue": "announce", "moved": 0}]
+    assert answers("replay", "announce", "--json") == [{"queue": "announce", "moved": 25}]
+    assert answers("replay", "announce", "--json") == [{"queue": "announce", "moved": 0}]
     client, source = _queue(emulator, "AnnounceQueue")
     [first] = client.receive_message(
         QueueUrl=source, MessageAttributeNames=["All"], VisibilityTimeout=0
@@ -243,9 +234,8 @@ def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
         ("announce", "done", {"waiting": "0"}, {"waiting": "0"}),
         ("announce", "done", {"waiting": "25"}, {"waiting": "0"}),
     ]
-    shown = lines(
-        run("audit", "--stack-wide", "--operation", "replayQueue", "--limit", "1", "--json")
-    )
+    only = ("--operation", "replayQueue", "--limit", "1", "--json")
+    shown = answers("audit", "--stack-wide", *only)
     assert [(each["target"], each["after"]) for each in shown] == [("announce", {"waiting": "0"})]
     assert run("audit", "--stack-wide", "--until", "2020-01-01", "--json").stdout == ""
     assert run("audit", "acme", "--stack-wide").exit_code == 2
@@ -283,7 +273,7 @@ def test_replay_shows_messages_with_look_and_moves_at_most_the_limit(emulator: E
     client, dead = _queue(emulator, "FlushDlq")
     for number in range(3):
         client.send_message(QueueUrl=dead, MessageBody=f"flush {number}")
-    shown = lines(run("replay", "flush", "--look"))
+    shown = answers("replay", "flush", "--look")
     assert sorted(line["body"] for line in shown) == ["flush 0", "flush 1", "flush 2"]
     assert run("replay", "flush", "--limit", "2").stdout == "flush: 2 messages moved back\n"
     assert len(_bodies(emulator, "FlushQueue")) == 2
@@ -302,12 +292,12 @@ def test_claims_set_aside_are_shown_with_their_reason_and_replayed(
             Body=name.encode(),
             Metadata={"reason": "its schema is not sound"},
         )
-    shown = lines(run("replay", "claims", "--look"))
+    shown = answers("replay", "claims", "--look")
     assert shown[0] == {"claim": "acme/todos/1-2.json", "reason": "its schema is not sound"}
     assert len(shown) == 2
     assert run("replay", "claims", "--limit", "1").stdout == "1 claim put back\n"
-    assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 1}]
-    assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 0}]
+    assert answers("replay", "claims", "--json") == [{"queue": "claims", "moved": 1}]
+    assert answers("replay", "claims", "--json") == [{"queue": "claims", "moved": 0}]
     claim = s3.get_object(Bucket="some-lake", Key="claims/acme/todos/2-3.json")
     assert claim["Body"].read() == b"2-3"
     claims = ["acme/todos/1-2.json", "acme/todos/2-3.json"]
@@ -382,7 +372,7 @@ SQL = "select * from ToDos order by _id"
 
 @pytest.mark.usefixtures("lake")
 def test_a_query_shows_wire_names_without_tombstones_and_internal_columns() -> None:
-    assert lines(run("query", SQL, "--json")) == [
+    assert answers("query", SQL, "--json") == [
         {"_id": "r1", "Title": "Milk", "n": 1},
         {"_id": "r3", "Title": "Bread", "n": 3},
     ]
@@ -390,7 +380,7 @@ def test_a_query_shows_wire_names_without_tombstones_and_internal_columns() -> N
 
 @pytest.mark.usefixtures("lake")
 def test_all_columns_shows_tombstones_and_internal_columns() -> None:
-    rows = lines(run("query", SQL, "--json", "--all-columns"))
+    rows = answers("query", SQL, "--json", "--all-columns")
     assert [row["_id"] for row in rows] == ["r1", "r2", "r3"]
     assert rows[1]["_is_deleted"] is True
     assert rows[0]["_hlc"] == 7
@@ -412,7 +402,7 @@ def test_a_query_reads_only_the_rows_and_columns_that_it_needs(
     assert run("query", sql, "--to", str(to)).stdout.startswith("1 row written to ")
     assert read[0].to_pydict() == {"Title": ["Bread"], "n": [3]}
     assert pq.read_table(to).to_pydict() == {"Title": ["Bread"]}
-    assert lines(run("query", "select count(*) as c from ToDos", "--json")) == [{"c": 2}]
+    assert answers("query", "select count(*) as c from ToDos", "--json") == [{"c": 2}]
     assert read[1].column_names == ["_id"]
     refused = run("query", sql, "--to", "rows.xls")
     assert (refused.exit_code, len(read)) == (2, 2)
@@ -425,10 +415,10 @@ def test_query_as_of_takes_a_snapshot_a_time_or_a_commit_stamp(
     (first, first_ms, _), (second, _, _) = lake
     moment = datetime.fromtimestamp(first_ms / 1000, UTC).isoformat()
     for words in ([str(first)], [moment], ["100"], ["199"]):
-        rows = lines(run("query", SQL, "--json", "--as-of", *words))
+        rows = answers("query", SQL, "--json", "--as-of", *words)
         assert [row["_id"] for row in rows] == ["r1"], words
     for words in ([str(second)], ["200"], ["2100-01-01"]):
-        assert len(lines(run("query", SQL, "--json", "--as-of", *words))) == 2
+        assert len(answers("query", SQL, "--json", "--as-of", *words)) == 2
     for words in (["99"], ["2001-01-01T00:00:00Z"]):
         done = run("query", SQL, "--as-of", *words)
         assert done.exit_code == 2
@@ -442,7 +432,7 @@ def test_lake_status_shows_files_snapshots_mark_and_waiting_claims(
     key = f"claims/acme/{WIRE_NAME}/9-10.json"
     s3.put_object(Bucket="some-lake", Key=key, Body=b"{}")
     try:
-        [state] = lines(run("lake", "status", "--json"))
+        [state] = answers("lake", "status", "--json")
     finally:
         s3.delete_object(Bucket="some-lake", Key=key)
 
@@ -477,7 +467,7 @@ def test_lake_repair_restores_a_lost_batch_mark_from_the_rows(emulator: Emulator
         tables[kind].append(pa.table(columns, schema=schema.as_arrow()))
 
     def repair(*words: str) -> list[Any]:
-        return lines(run("lake", "repair", "--gateway", "repaired", "--json", *words))
+        return answers("lake", "repair", "--gateway", "repaired", "--json", *words)
 
     lost = [{"table": name, "mark": "9", "lost": True} for name in ("todos", "todos__changes")]
     assert repair("--dry-run") == lost
@@ -554,9 +544,9 @@ def test_lake_views_are_printed_for_engines_and_created_in_glue(emulator: Emulat
         "failed", "ADAPTER_ERROR", ["todos__rows: outdated", taken], [taken]
     )  # fmt: skip
     # What lists the lake's tables takes no view for one.
-    assert [
-        one["table"] for one in lines(run("lake", "status", "--gateway", "viewed", "--json"))
-    ] == ["todos"]
+    assert [one["table"] for one in answers("lake", "status", "--gateway", "viewed", "--json")] == [
+        "todos"
+    ]
 
 
 @pytest.mark.law("J2")
@@ -612,7 +602,7 @@ def test_the_audit_record_of_a_rebuild_has_row_counts_before_and_after(
 
 @pytest.mark.usefixtures("lake")
 def test_a_dry_run_of_maintenance_reports_a_plan_and_starts_nothing() -> None:
-    [plan] = lines(run("lake", "maintain", "--dry-run", "--json"))
+    [plan] = answers("lake", "maintain", "--dry-run", "--json")
     assert (plan["table"], plan["pays"], plan["small_files"]) == (WIRE_NAME, [], plan["files"])
     assert "nothing was started" in run("lake", "maintain", "--dry-run").stderr
 
@@ -663,7 +653,7 @@ def test_a_query_of_a_gateway_without_lake_tables_suggests_push_and_flush() -> N
     done = run("query", "select * from todos", "--gateway", "bare")
     assert done.exit_code == 1
     assert done.stderr.endswith("none yet: push something, then `lakesync flush --wait`\n")
-    assert lines(run("query", "select 1 as one", "--gateway", "bare", "--json")) == [{"one": 1}]
+    assert answers("query", "select 1 as one", "--gateway", "bare", "--json") == [{"one": 1}]
 
 
 def test_aws_commands_on_an_unknown_gateway_end_with_not_found() -> None:
@@ -689,9 +679,7 @@ def test_restored_protects_a_table_and_begins_a_new_epoch_in_each_gateway(
         first_commit = Writer(buffer, gateway).prepare("main")
         buffer.commit(replace(first_commit, epoch=new_epoch(gateway)))
 
-    (protected, *first), (again, *second) = (
-        lines(run("restored", TABLE, "--json")) for _ in range(2)
-    )
+    (protected, *first), (again, *second) = (answers("restored", TABLE, "--json") for _ in range(2))
 
     off = ["point-in-time recovery", "deletion protection", "stream"]
     assert protected == {"table": TABLE, "switchedOn": off}
@@ -718,6 +706,6 @@ def test_restored_protects_a_table_and_begins_a_new_epoch_in_each_gateway(
     monkeypatch.delenv("LAKESYNC_STACK")
     assert "--no-record" in run("restored", TABLE).stderr
     assert buffer.heads("other")["main"].epoch == second[1]["epoch"], "nothing was done"
-    _, acme, other = lines(run("restored", TABLE, "--no-record", "--json"))
+    _, acme, other = answers("restored", TABLE, "--no-record", "--json")
     assert acme == {"gateway": "acme", "epoch": None, "deleted": True}
     assert buffer.heads("other")["main"].epoch == other["epoch"] > second[1]["epoch"]

@@ -9,11 +9,10 @@ import boto3
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
-from typer.testing import CliRunner
 
 from lakesync.cli import removal
-from lakesync.cli.app import app
 from lakesync.materialise.lake_schema import STACK
+from tests.support.command_lines import run
 from tests.support.emulated_stack import PLAIN_TABLE
 from tools.local_stack.aws_emulator import start_emulator
 
@@ -116,7 +115,7 @@ class Account:
         ]
 
     def run(self, *words: str) -> Result:
-        return CliRunner().invoke(app, ["stack", "delete", *words])
+        return run("stack", "delete", *words)
 
 
 @pytest.fixture(scope="module")

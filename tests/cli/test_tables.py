@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.log.declare import Declare, admitting
-from tests.cli.test_declaring import gateway, run
+from tests.cli.test_declaring import gateway
 from tests.support.builders import insert
+from tests.support.command_lines import run
 from tests.support.gateways import SeededChance
 from tests.support.local_gateway import GATEWAY
 

@@ -1,4 +1,4 @@
-"""A line for each command, with valid arguments; and what the command reaches to carry it out."""
+"""How tests run commands; and a line for each, with what it reaches to carry it out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,30 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from typer.main import get_command
+from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+def run(*words: str, text: str | bytes | None = None) -> Result:
+    """Run a command, with a text on standard input."""
+    return CliRunner().invoke(app, words, input=text)
+
+
+def lines(done: Result) -> list[Any]:
+    """Return what a command printed as lines of JSON."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def answers(*words: str) -> list[Any]:
+    """Return what a command that succeeds prints as lines of JSON."""
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    return lines(done)
 
 
 class Line(NamedTuple):
