@@ -71,30 +71,6 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert not name or "Example:" in done.output
 
 
-VERBS = {
-    f"{noun.route} {verb}": noun.one
-    for noun in (CONNECTORS, FLOWS, DESTINATIONS, ACTIONS)
-    for verb in noun.verbs
-} | {
-    "destinations replay": "destination",
-    "flows backfill": "flow",
-    "connectors check": "connector",
-}
-
-
-@pytest.mark.usefixtures("stack_file")
-@pytest.mark.parametrize("command", VERBS)
-def test_a_verb_on_an_unknown_name_is_refused_in_one_line(command: str) -> None:
-    done = run(*command.split(), "nowhere")
-
-    assert done.exit_code == 1
-    assert done.stderr.startswith("error: ")
-    assert f"there is no {VERBS[command]}" in done.stderr
-    assert "nowhere" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert run(*command.split()).exit_code == input_output.USAGE, "a name is asked for"
-
-
 @pytest.mark.usefixtures("folder")
 def test_a_command_without_gateway_or_stack_is_wrong_usage() -> None:
     somewhere = {name: line for name, line in LINES.items() if line.reaches}
@@ -178,6 +154,30 @@ def test_a_gateway_exists_after_its_first_declaration_or_push(
 def test_the_gateway_of_a_stack_file_exists_before_its_first_commit() -> None:
     for each in ("status", "schema list", "pull", "access list"):
         assert end_of(each, LINES[each])[0] == 0
+
+
+VERBS = {
+    f"{noun.route} {verb}": noun.one
+    for noun in (CONNECTORS, FLOWS, DESTINATIONS, ACTIONS)
+    for verb in noun.verbs
+} | {
+    "destinations replay": "destination",
+    "flows backfill": "flow",
+    "connectors check": "connector",
+}
+
+
+@pytest.mark.usefixtures("stack_file")
+@pytest.mark.parametrize("command", VERBS)
+def test_a_verb_on_an_unknown_name_is_refused_in_one_line(command: str) -> None:
+    done = run(*command.split(), "nowhere")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: ")
+    assert f"there is no {VERBS[command]}" in done.stderr
+    assert "nowhere" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert run(*command.split()).exit_code == input_output.USAGE, "a name is asked for"
 
 
 # --- AWS ------------------------------------------------------------------------------------------
