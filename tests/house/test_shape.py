@@ -93,7 +93,12 @@ def test_modules_with_one_importer_in_their_folder_are_too_long_for_it() -> None
     for module in by_name.values():
         for name in imported(module) & by_name.keys() - {module.dotted}:
             importers[name].add(module.dotted)
-    single = {name: next(iter(by)) for name, by in importers.items() if len(by) == 1}
+    folders = {name.rpartition(".")[0] for name in by_name}
+    single = {
+        name: next(iter(by))
+        for name, by in importers.items()
+        if len(by) == 1 and name not in folders
+    }
     parts = {
         name
         for name, by in single.items()

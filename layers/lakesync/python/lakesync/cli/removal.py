@@ -42,7 +42,7 @@ _DELETES_MAX: Final = 1_000
 """S3's maximum of objects in one request."""
 
 
-class _Found(NamedTuple):
+class _Table(NamedTuple):
     """A table or view of the catalogue."""
 
     name: str
@@ -64,15 +64,15 @@ class _Glue:
     def databases(self) -> Iterator[str]:
         return (database["Name"] for database in paged(self._glue, "get_databases", "DatabaseList"))
 
-    def tables(self, database: str) -> list[_Found]:
+    def tables(self, database: str) -> list[_Table]:
         """Return the tables and views of a database; none if it does not exist."""
-        found = []
+        tables = []
         with suppress(self._unknown):
             for table in paged(self._glue, "get_tables", "TableList", DatabaseName=database):
                 location = table.get("StorageDescriptor", {}).get("Location", "")
                 stack = table.get("Parameters", {}).get(STACK, "")
-                found.append(_Found(table["Name"], location, stack))
-        return found
+                tables.append(_Table(table["Name"], location, stack))
+        return tables
 
     def drop(self, database: str, table: str) -> None:
         with suppress(self._unknown):
@@ -97,17 +97,17 @@ class _Rest:
     def databases(self) -> Iterator[str]:
         return (namespace[-1] for namespace in self._catalogue.list_namespaces())
 
-    def tables(self, database: str) -> list[_Found]:
+    def tables(self, database: str) -> list[_Table]:
         """Return the tables of a namespace; none if it does not exist."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
-        found = []
+        tables = []
         with suppress(NoSuchNamespaceError):
             for identifier in self._catalogue.list_tables(database):
                 table = self._catalogue.load_table(identifier)
                 stack = table.properties.get(STACK, "")
-                found.append(_Found(identifier[-1], table.location(), stack))
-        return found
+                tables.append(_Table(identifier[-1], table.location(), stack))
+        return tables
 
     def drop(self, database: str, table: str) -> None:
         drop = self._catalogue.drop_table if self.deletes_files else self._catalogue.purge_table
@@ -124,7 +124,7 @@ def _catalogue_of(aws: Aws) -> _Glue | _Rest:
     return _Glue(aws) if described(aws).is_glue else _Rest(aws)
 
 
-def _drop_with_files(aws: Aws, catalogue: _Glue | _Rest, database: str, table: _Found) -> None:
+def _drop_with_files(aws: Aws, catalogue: _Glue | _Rest, database: str, table: _Table) -> None:
     """Drop a table after its files, so that an interrupted removal finds it again."""
     place = urlsplit(table.location)
     if catalogue.deletes_files and place.netloc and place.path.strip("/"):
@@ -226,10 +226,10 @@ class LakeTables:
             if own == tables and (own or self._prefix.startswith(_OWN_PREFIX)):
                 self._catalogue.drop_database(database)
 
-    def _own(self, table: _Found) -> bool:
+    def _own(self, table: _Table) -> bool:
         return table.stack == self._aws.stack_id or table.location.startswith(self._places)
 
-    def _every(self) -> Iterator[tuple[str, _Found]]:
+    def _every(self) -> Iterator[tuple[str, _Table]]:
         for database in self._databases():
             for table in self._catalogue.tables(database):
                 yield database, table

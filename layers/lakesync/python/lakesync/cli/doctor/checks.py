@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Subject = TypeVar("Subject")
 Check: TypeAlias = "Callable[[Subject], Diagnosis | Iterable[Diagnosis]]"
-"""Asks AWS what it needs to know, and returns what it found."""
+"""Asks AWS what it needs to know, and returns its diagnoses."""
 
 # --- of a deployed stack --------------------------------------------------------------------------
 
@@ -97,8 +97,8 @@ def examine(
 def _examined(check: Check[Subject], subject: Subject) -> list[Diagnosis]:
     """Run a check; if AWS does not answer it, that is its diagnosis."""
     try:
-        found = check(subject)
-        return [found] if isinstance(found, Diagnosis) else list(found)
+        answer = check(subject)
+        return [answer] if isinstance(answer, Diagnosis) else list(answer)
     except Exception as exc:
         if is_bug_to_show(exc):
             raise
