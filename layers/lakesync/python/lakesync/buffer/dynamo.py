@@ -240,7 +240,6 @@ class Upkeep(LogReads):
         return item_format.unpack_destinations(data(item, "d")) if item else NO_DESTINATIONS
 
     def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
-        """Put a list of destinations in force; False if its predecessor is not in force."""
         packed = item_format.pack_destinations(destinations)
         body = requests.save_destinations(self._table, gateway, destinations.version, packed)
         return self._conditionally("PutItem", body)
@@ -412,7 +411,6 @@ class DynamoBuffer(Upkeep):
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Return the states of rows up to so many bytes, and the keys of the rest."""
         asked = list(wanted)
         states: dict[RowKey, StoredRow] = {}
         size = 0
@@ -429,7 +427,6 @@ class DynamoBuffer(Upkeep):
         return states, asked
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Return the existing append marks."""
         places = mark_places(gateway, wanted)
         return marks_of(self._batch(places), places)
 
@@ -445,7 +442,6 @@ class DynamoBuffer(Upkeep):
         return marks_of(self._transaction(places), places)
 
     def commit(self, commit: Commit) -> None:
-        """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
         if MAIN_LANE in commit.lanes and commit.lanes[MAIN_LANE].seen is None:
             self._call("PutItem", requests.register(self._table, commit.gateway))
         body, places = transact(self._table, commit)
@@ -480,7 +476,6 @@ class DynamoBuffer(Upkeep):
         self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
         *, epoch: str = "",
     ) -> None:  # fmt: skip
-        """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
         body = requests.save_config(self._table, gateway, config, seen, lanes, to, epoch)
         self._call("PutItem", requests.register(self._table, gateway))
         try:
@@ -491,7 +486,6 @@ class DynamoBuffer(Upkeep):
             raise cancelled(refusal, Places({1: MAIN_LANE}, {})) from refusal
 
     def gateways(self) -> list[str]:
-        """Return every gateway that was ever written to."""
         return [text(item, "sk") for item in self._query_all(item_format.GATEWAYS)]
 
     # --- what is remembered of single clients
@@ -511,12 +505,10 @@ class DynamoBuffer(Upkeep):
     # --- flush state
 
     def flush_state(self, gateway: str) -> FlushState:
-        """Return how far the gateway was flushed."""
         item = self._get(item_format.flush_pk(gateway), item_format.FLUSH)
         return FlushState(number(item, "w"), number(item, "u"))
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        """Advance the flush state; False if it was not as seen."""
         body = requests.save_flush_state(self._table, gateway, seen, state)
         return self._conditionally("UpdateItem", body)
 
@@ -531,7 +523,6 @@ class DynamoBuffer(Upkeep):
         self._conditionally("UpdateItem", body)
 
     def note_flushed(self, gateway: str, lane: str, until: Stamp, logged_bytes: int) -> None:
-        """Set how much of a lane is flushed; never lowers it."""
         for request in requests.note_flushed(self._table, gateway, lane, until, logged_bytes):
             if self._conditionally("UpdateItem", request):
                 return

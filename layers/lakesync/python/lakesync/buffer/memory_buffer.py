@@ -72,7 +72,6 @@ class MemoryUpkeep:
         removed."""
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
-        """Move a lane's head up; False if it was not as seen."""
         with self._lock:
             heads = self._of(gateway).heads
             head = heads.get(lane)
@@ -83,7 +82,6 @@ class MemoryUpkeep:
             return True
 
     def change_lanes(self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp = 0) -> bool:
-        """Change which lanes are open; False if they were not as seen."""
         with self._lock:
             heads = self._of(gateway).heads
             try:
@@ -95,7 +93,6 @@ class MemoryUpkeep:
             return True
 
     def close_lane(self, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bool:
-        """Close a lane; False if its head was not as seen."""
         with self._lock:
             heads = self._of(gateway).heads
             if item_format.moved(heads.get(lane), seen):
@@ -104,7 +101,6 @@ class MemoryUpkeep:
             return True
 
     def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
-        """Remove a row's state, if it is as it was seen."""
         with self._lock:
             rows, key = self._of(gateway).rows, (table, row_id)
             if key not in rows or rows[key].commit != seen:
@@ -114,12 +110,10 @@ class MemoryUpkeep:
             return True
 
     def destinations(self, gateway: str) -> Destinations:
-        """Return the declared destinations."""
         with self._lock:
             return self._of(gateway).destinations
 
     def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
-        """Put a list of destinations in force; False if its predecessor is not in force."""
         item_format.pack_destinations(destinations)
         with self._lock:
             items = self._of(gateway)
@@ -128,7 +122,6 @@ class MemoryUpkeep:
             return is_next
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Return the stored state of a destination, by table."""
         with self._lock:
             noted = self._of(gateway).delivered.items()
             return {table: state for (name, table), state in noted if name == destination}
@@ -136,7 +129,6 @@ class MemoryUpkeep:
     def save_delivery_state(
         self, gateway: str, destination: str, table: str, state: DeliveryState | None
     ) -> None:
-        """Store the state, or that there is nothing to report any more."""
         with self._lock:
             delivered = self._of(gateway).delivered
             delivered.pop((destination, table), None)
@@ -144,7 +136,6 @@ class MemoryUpkeep:
                 delivered[destination, table] = state
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
-        """Return gateways with unflushed data, in order of name."""
         with self._lock:
             waiting = sorted(
                 (f"{name}|{lane}", head.oldest_unflushed)
@@ -160,19 +151,16 @@ class MemoryUpkeep:
         return GatewaySlice(tuple(gateways), "" if is_last else some[-1][0], oldest)
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Return all existing heads."""
         with self._lock:
             return dict(self._of(gateway).heads)
 
     def raise_horizon(self, gateway: str, to: Stamp) -> None:
-        """Void every cursor below ``to``; never lowers a horizon."""
         with self._lock:
             heads = self._of(gateway).heads
             if MAIN_LANE in heads and heads[MAIN_LANE].trimmed < to:
                 heads[MAIN_LANE] = replace(heads[MAIN_LANE], trimmed=to)
 
     def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
-        """Delete the log's items at or below ``until``; True if none is left."""
         with self._lock:
             log = self._of(gateway).logs[lane]
             below = bisect_right(log, until, key=lambda chunk: chunk[-1].stamp)
@@ -180,7 +168,6 @@ class MemoryUpkeep:
             return below <= entries_max
 
     def empty_head(self, gateway: str, lane: str, seen: Head) -> bool:
-        """Remove the entries in a lane's head, and move it up by one; False if it moved."""
         with self._lock:
             heads = self._of(gateway).heads
             head = heads.get(lane, NO_HEAD)
@@ -193,7 +180,6 @@ class MemoryUpkeep:
         self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int,
         epoch: str,
     ) -> None:  # fmt: skip
-        """Put a new epoch into the main lane; see `lakesync.ports.Buffer.begin_epoch`."""
         with self._lock:
             heads = self._of(gateway).heads
             item_format.check_lanes(heads.get(MAIN_LANE), seen, to)
@@ -258,7 +244,6 @@ class MemoryBuffer(MemoryUpkeep):
     """`lakesync.ports.Buffer` in one process; thread-safe."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Return the heads of open lanes, and of those with an entry above ``since``."""
         del at_once  # under one lock it makes no difference
         with self._lock:
             stored_heads = self._of(gateway).heads
@@ -267,18 +252,15 @@ class MemoryBuffer(MemoryUpkeep):
             return {lane: stored_heads[lane] for lane in wanted if lane in stored_heads}
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Return the existing heads of some lanes."""
         with self._lock:
             stored_heads = self._of(gateway).heads
             return {lane: stored_heads[lane] for lane in lanes if lane in stored_heads}
 
     def epoch(self, gateway: str) -> str:
-        """Return a gateway's epoch; empty before its first commit."""
         with self._lock:
             return self._of(gateway).heads.get(MAIN_LANE, NO_HEAD).epoch
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Return the states of the existing rows."""
         with self._lock:
             stored_rows = self._of(gateway).rows
             return {key: stored_rows[key] for key in wanted if key in stored_rows}
@@ -286,7 +268,6 @@ class MemoryBuffer(MemoryUpkeep):
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Return the states of rows up to so many bytes, and the keys of the rest."""
         keys = list(wanted)
         return item_format.within(keys, self.rows(gateway, keys), bytes_max)
 
@@ -294,7 +275,6 @@ class MemoryBuffer(MemoryUpkeep):
         """Continue at once: memory is never busy."""
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Return the existing append marks."""
         with self._lock:
             stored_marks = self._of(gateway).marks
             return {key: stored_marks[key] for key in wanted if key in stored_marks}
@@ -302,7 +282,6 @@ class MemoryBuffer(MemoryUpkeep):
     read_marks_serializable = marks  # here every commit is atomic
 
     def commit(self, commit: Commit) -> None:
-        """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
         item_format.check_size(commit)
         with self._lock:
             items = self._of(commit.gateway)
@@ -323,13 +302,11 @@ class MemoryBuffer(MemoryUpkeep):
             items.tokens.add(commit.token)
 
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls one after the other: none has to wait."""
         return [call() for call in calls]
 
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Return entries in ``(after, until]`` in order, up to a bound, without gaps."""
         with self._lock:
             log = self._of(gateway).logs[lane]
             entries: list[LogEntry] = []
@@ -349,7 +326,6 @@ class MemoryBuffer(MemoryUpkeep):
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]
     ) -> dict[str, tuple[LogEntry, ...]]:
-        """Return items of the log by their last entries."""
         with self._lock:
             logs = self._of(gateway).logs
             return {
@@ -360,7 +336,6 @@ class MemoryBuffer(MemoryUpkeep):
             }
 
     def config(self, gateway: str) -> GatewayConfig:
-        """Return the configuration in force."""
         with self._lock:
             return self._of(gateway).config
 
@@ -368,7 +343,6 @@ class MemoryBuffer(MemoryUpkeep):
         self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
         *, epoch: str = "",
     ) -> None:  # fmt: skip
-        """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
         item_format.pack_config(config)
         with self._lock:
             items = self._of(gateway)
@@ -383,7 +357,6 @@ class MemoryBuffer(MemoryUpkeep):
             items.config = config
 
     def gateways(self) -> list[str]:
-        """Return every gateway that was ever written to."""
         with self._lock:
             return sorted(
                 name for name, items in self._gateways.items()
@@ -391,25 +364,21 @@ class MemoryBuffer(MemoryUpkeep):
             )  # fmt: skip
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Return the stored state of a client; None if there is none."""
         return self._of(gateway).clients.get(client_id)
 
     def save_client_state(
         self, gateway: str, client_id: str, seen: bytes | None, state: bytes
     ) -> bool:
-        """Store the state of a client; False if it was not as seen."""
         with self._lock:
             if saved := self._of(gateway).clients.get(client_id) == seen:
                 self._of(gateway).clients[client_id] = state
             return saved
 
     def flush_state(self, gateway: str) -> FlushState:
-        """Return how far the gateway was flushed."""
         with self._lock:
             return self._of(gateway).flush
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        """Advance the flush state; False if it was not as seen."""
         with self._lock:
             items = self._of(gateway)
             if (items.flush.watermark, items.flush.until) != (seen.watermark, seen.until):
@@ -418,19 +387,16 @@ class MemoryBuffer(MemoryUpkeep):
             return True
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
-        """Get the tables that were ever flushed, by name, each with its last commit in a batch."""
         with self._lock:
             flushed = sorted(self._of(gateway).flushed.items())
             return {name: last for name, last in flushed if name > after}
 
     def save_flushed_table(self, gateway: str, table: str, last: Stamp) -> None:
-        """Set a table's last commit that was announced in a batch; never lowers it."""
         with self._lock:
             flushed = self._of(gateway).flushed
             flushed[table] = max(flushed.get(table, 0), last)
 
     def note_flushed(self, gateway: str, lane: str, until: Stamp, logged_bytes: int) -> None:
-        """Set how much of a lane is flushed; never lowers it."""
         with self._lock:
             heads = self._of(gateway).heads
             head = heads.get(lane)
@@ -439,7 +405,6 @@ class MemoryBuffer(MemoryUpkeep):
                 heads[lane] = replace(head, flushed_bytes=logged_bytes, oldest_unflushed=oldest)
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Return a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""
         with self._lock:
             stored_rows = self._of(gateway).rows
             places = self._places.get((gateway, table))
@@ -459,7 +424,6 @@ class MemoryBuffer(MemoryUpkeep):
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
-        """Return rows of one part behind a row id; see `lakesync.ports.Buffer.scan_part`."""
         row_slice = self.scan_rows(gateway, table, f"{part:x}{after}", count_max)
         rows = tuple(row for row in row_slice.rows if row_place(row[0])[0] == f"{part:x}")
         return RowSlice(rows, row_slice.place[1:] if row_slice.place[:1] == f"{part:x}" else "")

@@ -31,7 +31,6 @@ class DynamoRemoval(Upkeep):
     """`lakesync.ports.GatewayItems` in the buffer's DynamoDB table."""
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
-        """Count what is stored of a gateway, by kind."""
         heads = self.all_heads(gateway)
         partitions = _partitions(gateway, tables, heads)
         numbers = self.in_parallel([partial(self._count, each) for each in partitions])
@@ -44,7 +43,6 @@ class DynamoRemoval(Upkeep):
         return counts
 
     def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
-        """Remove all of that; a write unit for each KB of it."""
         heads = self.all_heads(gateway)
         for lane in (lane for lane, head in heads.items() if item_format.is_used(head)):
             body = requests.empty_head(self._table, gateway, lane)
