@@ -33,7 +33,7 @@ class Watched(MemoryBuffer):
     def commit(self, commit: Commit) -> None:
         """Commit, and look."""
         if self.service is not None:
-            rows = self.service._row_cache._gateways[GATEWAY].rows.values()
+            rows = self.service._committer._row_cache._gateways[GATEWAY].rows.values()
             states = [state for state, _ in rows]
             self.most = max(self.most, sum(len(encode_row_state(state)) for state in states))
         super().commit(commit)

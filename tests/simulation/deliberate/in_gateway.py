@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @deliberate("a gateway does not look which gateway a push names", SET_UP_ANEW)
 def any_push_is_taken() -> list[Replaced]:
-    return [(module, "check_epoch", lambda *_: None) for module in (push_module, commit_module)]
+    return [(commit_module, "check_epoch", lambda *_: None)]
 
 
 @deliberate("a gateway does not look which gateway a pull names", SET_UP_ANEW)

@@ -9,7 +9,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
-from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.rules import NO_RULES
 from lakesync.core.schema import check_delta
@@ -24,14 +23,11 @@ from lakesync.errors import (
     SchemaMismatch,
     TableNotDeclared,
     TooManyTables,
-    Unavailable,
     ValidationFailed,
 )
-from lakesync.log.commit import Committer, ConfigChanged
+from lakesync.log.commit import Committer, ConfigChanged, cut
 from lakesync.log.declare import NOT_DECLARED, Declare, Declaring, admitting
-from lakesync.log.lanes import DEFAULT_LIMITS, Limits, check_epoch
-from lakesync.log.push_parts import cut
-from lakesync.log.row_cache import RowCache
+from lakesync.log.lanes import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Push
-    from lakesync.log.push_parts import Admitted, Outcome
+    from lakesync.log.commit import Admitted, Outcome
     from lakesync.ports import Buffer, Chance, WallClock
 
 _BY_CONFIGURATION = (SchemaMismatch, *NOT_DECLARED)
@@ -63,11 +59,9 @@ class PushService:
     ) -> None:
         self._limits = limits
         self._wall_clock = wall_clock
-        self._row_cache = RowCache(buffer, wall_clock)
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
         self._committer = Committer(
             buffer,
-            self._row_cache,
             wall_clock=wall_clock,
             sleep_ms=sleep_ms,
             chance=chance,
@@ -95,7 +89,7 @@ class PushService:
         begun_ms = self._wall_clock()
         deadline_ms = begun_ms + self._limits.commit_deadline_ms
         attempt = 0
-        self._row_cache.make_room()
+        self._committer.make_room()
         while True:
             try:
                 return self._push(gateway, push, begun_ms, deadline_ms)
@@ -104,13 +98,14 @@ class PushService:
                 attempt = self._committer.wait(attempt, deadline_ms, Contention(_CHANGING))
 
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
-        config = self._row_cache.gateway(gateway).config
+        config = self._committer.config(gateway)
         config.check_not_deleted()
-        self._check_gateway(gateway, config, push, deadline_ms)
+        tables = [delta.table for _, delta in push.deltas]
+        self._committer.check_gateway(gateway, push.epoch, tables, deadline_ms=deadline_ms)
         admitted, refused = self._admit(config, push, begun_ms)
         if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
             # No condition protects a refusal, and the schemas may have changed in the meantime.
-            self._check_current(gateway)
+            self._committer.check_config(gateway)
         if not (push.atomic and refused) and self._declares(
             gateway, config, push, admitted, refused
         ):
@@ -135,7 +130,7 @@ class PushService:
             )
             if outcome.refused:
                 # Nor does one protect these, and rules may allow them by now.
-                self._check_current(gateway)
+                self._committer.check_config(gateway)
             receipt.add(outcome)
             if outcome.rest:
                 parts.appendleft(part._replace(shards=outcome.rest))
@@ -147,29 +142,7 @@ class PushService:
         return self._done(gateway, receipt)
 
     def _done(self, gateway: str, receipt: Receipt) -> PushReceipt:
-        main = self._row_cache.gateway(gateway).heads.get(MAIN_LANE)
-        return receipt.done(self._wall_clock(), main.head.epoch if main and main.head else "")
-
-    def _check_gateway(
-        self, gateway: str, config: GatewayConfig, push: Push, deadline_ms: int
-    ) -> None:
-        """Refuse a push that is meant for another gateway, before anything is decided about it.
-
-        The heads that the push needs are read in one request, unless they were read just now.
-        """
-        lanes = self._row_cache.gateway(gateway).lanes
-        shards = {config.layout.shard_of(delta.table): None for _, delta in push.deltas}
-        attempt = 0
-        while True:
-            try:
-                self._row_cache.load_heads(
-                    gateway, [MAIN_LANE, *(lanes.get(shard, shard) for shard in shards)]
-                )
-                check_epoch(self._row_cache, gateway, push.epoch)
-            except Unavailable as error:
-                attempt = self._committer.wait(attempt, deadline_ms, error)
-            else:
-                break
+        return receipt.done(self._wall_clock(), self._committer.epoch(gateway))
 
     def _declares(
         self,
@@ -197,13 +170,8 @@ class PushService:
             ]
             admitted[:] = [item for item in admitted if item not in new]
             return False
-        self._row_cache.forget(gateway)
+        self._committer.forget(gateway)
         return True
-
-    def _check_current(self, gateway: str) -> None:
-        if not self._row_cache.is_current(gateway):
-            self._row_cache.forget(gateway)
-            raise ConfigChanged
 
     def _admit(
         self, config: GatewayConfig, push: Push, now_ms: int

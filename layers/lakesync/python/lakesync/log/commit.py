@@ -21,19 +21,24 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
 from lakesync.core.gateway_identity import new_epoch
+from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import AtomicPushTooLarge, Backpressure, Contention, LakeSyncError, Unavailable
 from lakesync.log.lanes import LaneChoice, check_epoch, check_room, may_commit, unflushed_bytes
-from lakesync.log.push_parts import Outcome, lane_commit, merge_part
+from lakesync.log.push_parts import Admitted, Outcome, cut, lane_commit, merge_part
+from lakesync.log.row_cache import RowCache
 from lakesync.ports import NO_HEAD, Commit, HeadBusy, HeadMoved, StaleRead, head_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.visibility import Viewer
     from lakesync.log.lanes import Limits
     from lakesync.log.push_parts import Part
-    from lakesync.log.row_cache import CachedGateway, RowCache
+    from lakesync.log.row_cache import CachedGateway
     from lakesync.ports import Buffer, Chance, MarkKey, RowKey, WallClock
+
+__all__ = ["Admitted", "Committer", "ConfigChanged", "Outcome", "cut"]
 
 _BACK_OFF_MS = 8
 _BACK_OFF_MS_MAX = 400
@@ -55,7 +60,6 @@ class Committer:
     def __init__(
         self,
         buffer: Buffer,
-        row_cache: RowCache,
         *,
         wall_clock: WallClock,
         sleep_ms: Callable[[float], None],
@@ -64,14 +68,68 @@ class Committer:
         on_threshold: Callable[[str], None],
     ) -> None:
         self._buffer = buffer
-        self._row_cache = row_cache
+        self._row_cache = RowCache(buffer, wall_clock)
         self._wall_clock = wall_clock
         self._sleep_ms = sleep_ms
         self._chance = chance
         self._limits = limits
         self._on_threshold = on_threshold
         self._clock = HybridLogicalClock()
-        self._lanes = LaneChoice(buffer, row_cache, wall_clock=wall_clock, jitter=chance.jitter)
+        self._lanes = LaneChoice(
+            buffer, self._row_cache, wall_clock=wall_clock, jitter=chance.jitter
+        )
+
+    def config(self, gateway: str) -> GatewayConfig:
+        """Return the configuration by which pushes are checked; it may be an old one."""
+        return self._row_cache.gateway(gateway).config
+
+    def check_config(self, gateway: str) -> None:
+        """Check that the configuration is in force; one read unit.
+
+        Raises:
+            ConfigChanged: it is not.
+        """
+        if not self._row_cache.is_current(gateway):
+            self.forget(gateway)
+            raise ConfigChanged
+
+    def forget(self, gateway: str) -> None:
+        """Read a gateway's configuration again: it changed."""
+        self._row_cache.forget(gateway)
+
+    def make_room(self) -> None:
+        """Forget rows that are too many to remember; between pushes."""
+        self._row_cache.make_room()
+
+    def epoch(self, gateway: str) -> str:
+        """Return the gateway's epoch, as the last push met it; empty before its first commit."""
+        main = self._row_cache.gateway(gateway).heads.get(MAIN_LANE)
+        return main.head.epoch if main and main.head else ""
+
+    def check_gateway(
+        self, gateway: str, epoch: str | None, tables: Iterable[str], *, deadline_ms: int
+    ) -> None:
+        """Refuse a push that is meant for another gateway, before anything is decided about it.
+
+        The heads that a push to these tables needs are read in one request, unless they were read
+        just now.
+
+        Raises:
+            AnotherGateway, CursorExpired: the client has read another epoch.
+            Unavailable: the heads cannot be read now.
+        """
+        cached = self._row_cache.gateway(gateway)
+        shards = dict.fromkeys(map(cached.config.layout.shard_of, tables))
+        lanes = [MAIN_LANE, *(cached.lanes.get(shard, shard) for shard in shards)]
+        attempt = 0
+        while True:
+            try:
+                self._row_cache.load_heads(gateway, lanes)
+                check_epoch(self._row_cache, gateway, epoch)
+            except Unavailable as error:
+                attempt = self.wait(attempt, deadline_ms, error)
+            else:
+                break
 
     def prepare(self, gateway: str, parts: Iterable[Part], *, deadline_ms: int) -> None:
         """Read the marks of all events of a push, before the first of its parts advances any.
