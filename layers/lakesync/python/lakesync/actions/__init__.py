@@ -3,6 +3,8 @@
 What an action handler of yours is made of; see ``docs/actions.md``.
 """
 
+from typing import Final
+
 from lakesync.actions.engine import (
     ActionHandler,
     Done,
@@ -24,3 +26,6 @@ __all__ = [
     "SupportedAction",
     "Unfinished",
 ]
+
+DOORS: Final = ("engine", "registrations", "service")
+"""What other folders may import, beside the names of this module."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.gateway_identity import was_restored
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.log.read import FinalLog
     from lakesync.ports import FlushState
+
+DOORS: Final = ("store",)
+"""What other folders may import, beside the names of this module."""
 
 # --- behind rows of the buffer --------------------------------------------------------------------
 

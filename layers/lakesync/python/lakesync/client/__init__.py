@@ -4,6 +4,8 @@ Start with `Client`. `HttpTransport` reaches a deployed gateway, `MemoryTranspor
 process; `SyncLoop` syncs in the background.
 """
 
+from typing import Final
+
 from lakesync.client.app_actions import Actions, ActionSummary, QueuedAction
 from lakesync.client.app_attachments import Attachments, UploadSummary
 from lakesync.client.async_client import AsyncClient, AsyncWatch
@@ -65,3 +67,14 @@ __all__ = [
     "Watch",
     "salvage",
 ]
+
+DOORS: Final = (
+    "device_time",
+    "gateway_http",
+    "resync",
+    "storage.file",
+    "storage.private_files",
+    "storage.stored_state",
+    "websocket_listener",
+)
+"""What other folders may import, beside the names of this module."""

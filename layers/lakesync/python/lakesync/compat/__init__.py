@@ -1,1 +1,6 @@
 """Code for existing clients only: they keep no stamps, and receipts move their cursor."""
+
+from typing import Final
+
+DOORS: Final = ("connector_bodies", "follower_deltas", "follower_progress", "follower_pulls")
+"""What other folders may import."""

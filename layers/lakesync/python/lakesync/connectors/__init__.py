@@ -3,6 +3,8 @@
 To write your own connector, see ``docs/guide/connectors.md``.
 """
 
+from typing import Final
+
 from lakesync.connectors.port import (
     FEED,
     Change,
@@ -40,3 +42,24 @@ __all__ = [
     "Unreadable",
     "WebhookType",
 ]
+
+DOORS: Final = (
+    "connector_admin",
+    "http",
+    "incoming_webhooks",
+    "jira_api",
+    "large_polls",
+    "pages",
+    "poll",
+    "polls",
+    "port",
+    "registry",
+    "salesforce_api",
+    "sql.database_values",
+    "sql.source_catalogue",
+    "sql.sql_settings",
+    "sql.sql_types",
+    "sql.table_plan",
+    "state",
+)
+"""What other folders may import, beside the names of this module."""

@@ -6,3 +6,28 @@ Read in this order: `clock`, `delta`, `merge`, `names`, `column_types`, `schema`
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+DOORS: Final = (
+    "attachments",
+    "clock",
+    "column_map",
+    "column_types",
+    "config",
+    "deliveries",
+    "delta",
+    "destinations",
+    "flows",
+    "gateway_identity",
+    "layout",
+    "merge",
+    "messages",
+    "names",
+    "rules",
+    "rules_json",
+    "schema",
+    "visibility",
+    "wording",
+)
+"""What other folders may import."""

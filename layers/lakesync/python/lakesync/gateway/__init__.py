@@ -3,3 +3,21 @@
 Read `push` first, then `commit`, the loop that makes a commit happen exactly once, then `pull`.
 Everything here works on ports; DynamoDB is one of them.
 """
+
+from typing import Final
+
+DOORS: Final = (
+    "access",
+    "admin",
+    "admin_changes",
+    "attachments",
+    "bootstrap",
+    "broadcast",
+    "connected",
+    "destination_admin",
+    "filtered_reads",
+    "frame_delivery",
+    "pull",
+    "push",
+)
+"""What other folders may import."""

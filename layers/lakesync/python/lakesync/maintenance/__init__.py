@@ -1,1 +1,13 @@
 """Maintenance that shortens the log: flush, trim, checkpoints, tombstones; and restore."""
+
+from typing import Final
+
+DOORS: Final = (
+    "checkpoint_upkeep",
+    "destination_erasure",
+    "erasure",
+    "flush",
+    "horizons",
+    "lake_plan",
+)
+"""What other folders may import."""

@@ -5,6 +5,8 @@ Ports raise: `lakesync.errors` for failures in operation, `HeadMoved` for a lost
 operations above them turn these into a ``Result``.
 """
 
+from typing import Final
+
 from lakesync.ports.buffer import (
     Buffer,
     ClientStates,
@@ -178,3 +180,6 @@ __all__ = [
     "WindowUsage",
     "head_after",
 ]
+
+DOORS: Final = ("stores",)
+"""What other folders may import, beside the names of this module."""

@@ -6,3 +6,8 @@ is refused here, by field.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+DOORS: Final = ("batch_json", "incoming", "jsonish", "log_entries", "proto", "records")
+"""What other folders may import."""
