@@ -10,18 +10,15 @@ import boto3
 import pytest
 
 from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.buffer.admin_stores import ItemAudit
-from lakesync.buffer.caller import DynamoCaller
-from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.commands import gateways
 from lakesync.cli.connection import Aws
 from lakesync.maintenance.checkpoint_upkeep import Builder
-from lakesync.ports import ROW_PARTS, AuditQuery
+from lakesync.ports import ROW_PARTS
 from tests.support.builders import insert
 from tests.support.checkpoints import GATEWAY, Kept
 from tests.support.command_lines import answers, run
-from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
+from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack, lead_to, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,12 +99,7 @@ class Retain:
 
     def records(self) -> list[AuditRecord]:
         """Return what was recorded of the gateway, the latest first."""
-        options = self._emulator.client_options()
-        client = boto3.client("cloudformation", **options)
-        outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
-        name = next(each["OutputValue"] for each in outputs if each["OutputKey"] == "AuditTable")
-        caller = DynamoCaller(options["region_name"], options["endpoint_url"])
-        return ItemAudit(DynamoItemStore(name, caller)).records(GATEWAY, AuditQuery())[0]
+        return recorded(self._emulator, STACK, GATEWAY)
 
     def push(self, table: str, count: int, at: int = 1) -> None:
         self.kept.push(
@@ -119,11 +111,7 @@ class Retain:
 @pytest.fixture
 def retain(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Retain]:
     """The standard variables lead to the emulator; there is no stack file."""
-    for name, value in emulator.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LAKESYNC_STACK", STACK)
-    monkeypatch.setenv("LAKESYNC_GATEWAY", GATEWAY)
-    monkeypatch.chdir(tmp_path)
+    lead_to(emulator, STACK, GATEWAY, tmp_path, monkeypatch)
     retain = Retain(emulator, monkeypatch)
     yield retain
     for key in retain.objects.list_objects("checkpoints/"):

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
 from lakesync.analysis import open_shared
-from lakesync.buffer.admin_stores import ItemAudit
-from lakesync.buffer.caller import DynamoCaller
-from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.cli import shared_lake as lake_shares
 from lakesync.cli.connection import Aws, Given, resolve
 from lakesync.cli.removal import remove_from_lake
 from lakesync.cli.shared_lake import shared_lake
 from lakesync.materialise.glue_views import read_document
 from lakesync.materialise.sharing import share_key
-from lakesync.ports import AuditQuery
 from lakesync.ports.stores import STACK as STACK_WIDE
 from tests.support.command_lines import answers, run
-from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
+from tests.support.emulated_stack import (
+    PLAIN_TABLE,
+    catalogue_of,
+    emulated_stack,
+    lead_to,
+    recorded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,11 +63,7 @@ def emulator() -> Iterator[Emulator]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in emulator.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LAKESYNC_STACK", STACK)
-    monkeypatch.setenv("LAKESYNC_GATEWAY", "acme")
-    monkeypatch.chdir(tmp_path)
+    lead_to(emulator, STACK, "acme", tmp_path, monkeypatch)
 
 
 def client(emulator: Emulator, service: str) -> Any:
@@ -82,17 +79,7 @@ def put(
     emulator: Emulator, gateway: str, columns: dict[str, str], rows: list[tuple[Any, ...]]
 ) -> None:
     """Make a gateway's table of flights; a row is its id, whether it is deleted, and its values."""
-    catalogue = load_catalog(
-        "lake",
-        **{
-            "type": "glue",
-            "glue.endpoint": emulator.endpoint,
-            "s3.endpoint": emulator.endpoint,
-            "client.region": emulator.client_options()["region_name"],
-            "client.access-key-id": "test",
-            "client.secret-access-key": "test",
-        },
-    )
+    catalogue = catalogue_of(emulator)
     catalogue.create_namespace(f"ls_{gateway}")
     own = [NestedField(n, name, ICEBERG[columns[name]]) for n, name in enumerate(columns, start=4)]
     schema = Schema(
@@ -130,12 +117,6 @@ def tables(emulator: Emulator) -> None:
         put(emulator, "cargo", {"delay": "integer"}, [("f3", False, 5)])
 
 
-def recorded(emulator: Emulator, operation: str) -> Any:
-    caller = DynamoCaller(emulator.client_options()["region_name"], emulator.endpoint)
-    audit = ItemAudit(DynamoItemStore(aws().output("AuditTable"), caller))
-    return audit.records(STACK_WIDE, AuditQuery(operation=operation))[0][0]
-
-
 def sql_of(emulator: Emulator, name: str) -> str:
     view = client(emulator, "glue").get_table(DatabaseName=PLACE, Name=name)["Table"]
     sql: str = read_document(view["ViewOriginalText"])["originalSql"]
@@ -153,7 +134,7 @@ def test_a_table_is_shared_listed_narrowed_and_unshared(emulator: Emulator, shar
     assert shared.exit_code == 0, shared.output
     assert "ls__shared.flights has 3 tables of as many gateways, 2 columns" in shared.stdout
     assert "delay is text: the tables have integer, string" in shared.stderr
-    record = recorded(emulator, "shareLakeTable")
+    record = recorded(emulator, STACK, STACK_WIDE, "shareLakeTable")[0]
     assert (record.outcome, record.target) == ("done", "flights")
     assert json.loads(record.before) == {"shared": False}
     after = json.loads(record.after)
@@ -175,7 +156,8 @@ def test_a_table_is_shared_listed_narrowed_and_unshared(emulator: Emulator, shar
 
     assert "flights is no longer shared" in run("lake", "unshare", "flights").stdout
     assert client(emulator, "glue").get_tables(DatabaseName=PLACE)["TableList"] == []
-    assert json.loads(recorded(emulator, "unshareLakeTable").after) == {"shared": False}
+    [record] = recorded(emulator, STACK, STACK_WIDE, "unshareLakeTable")
+    assert json.loads(record.after) == {"shared": False}
     assert "no shared table 'flights'" in run("lake", "unshare", "flights").stderr
 
 

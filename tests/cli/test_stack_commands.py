@@ -13,14 +13,11 @@ import jwt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
 from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.admission import ItemAccess
-from lakesync.buffer.caller import DynamoCaller
-from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.cli import lake_tables as lake_job
 from lakesync.cli.commands import gateways
 from lakesync.cli.lake import Lake
@@ -30,11 +27,19 @@ from lakesync.core.gateway_identity import gateway_secret, new_epoch
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.errors import Unavailable
 from lakesync.materialise.glue_views import read_document
-from lakesync.ports import AuditQuery, Revocation
+from lakesync.ports import Revocation
 from lakesync.ports.stores import STACK as STACK_WIDE
 from tests.support.command_lines import LINES, answers, lines, run
 from tests.support.commits import Writer
-from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
+from tests.support.emulated_stack import (
+    PLAIN_TABLE,
+    catalogue_of,
+    emulated_stack,
+    items_of,
+    lead_to,
+    output,
+    recorded,
+)
 from tests.support.some import some
 from tests.support.stores import TABLE, with_table
 
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from lakesync.ports import AuditRecord
     from tools.local_stack.aws_emulator import Emulator
 
 pytestmark = pytest.mark.emulator
@@ -101,25 +105,17 @@ def emulator() -> Iterator[Emulator]:
 def known(emulator: Emulator) -> None:
     """Something was declared for the gateways of these tests."""
     revoked = Revocation("client", "phone", 1, "admin")
-    stack = boto3.resource("cloudformation", **emulator.client_options()).Stack(STACK)
-    table = next(one["OutputValue"] for one in stack.outputs if one["OutputKey"] == "BufferTable")
-    options = emulator.client_options()
-    caller = DynamoCaller(options["region_name"], options["endpoint_url"])
+    items = items_of(emulator, output(emulator, STACK, "BufferTable"))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in emulator.environment().items():
             patch.setenv(name, value)
         for gateway in GATEWAYS:
-            ItemAccess(DynamoItemStore(table, caller)).revoke(gateway, revoked)
+            ItemAccess(items).revoke(gateway, revoked)
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The standard variables lead to the emulator; there is no stack file."""
-    for name, value in emulator.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LAKESYNC_STACK", STACK)
-    monkeypatch.setenv("LAKESYNC_GATEWAY", "acme")
-    monkeypatch.chdir(tmp_path)
+    lead_to(emulator, STACK, "acme", tmp_path, monkeypatch)
 
 
 # --- what the stack says --------------------------------------------------------------------------
@@ -149,21 +145,11 @@ def test_a_quota_is_set_shown_and_reset() -> None:
     assert json.loads(run("quota", "show", "--json").stdout)["pushes"] is None
 
 
-def recorded(emulator: Emulator, gateway: str, operation: str) -> list[AuditRecord]:
-    """Return the records of an operation, the latest first."""
-    options = emulator.client_options()
-    stack = boto3.client("cloudformation", **options).describe_stacks(StackName=STACK)["Stacks"][0]
-    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
-    caller = DynamoCaller(options["region_name"], options["endpoint_url"])
-    audit = ItemAudit(DynamoItemStore(outputs["AuditTable"], caller))
-    return audit.records(gateway, AuditQuery(operation=operation))[0]
-
-
 @pytest.mark.law("J1")
 def test_a_change_by_aws_credentials_is_recorded_with_their_arn(emulator: Emulator) -> None:
     assert run("quota", "set", "--gateway", "kept", "--pushes", "9").exit_code == 0
 
-    (record,) = recorded(emulator, "kept", "setQuota")
+    (record,) = recorded(emulator, STACK, "kept", "setQuota")
     assert (record.operation, record.role, record.outcome) == ("setQuota", "iam", "done")
     assert record.user.startswith("arn:aws:")
     assert json.loads(record.before)["pushes"] is None
@@ -191,9 +177,7 @@ def test_unreachable_aws_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch
 
 
 def _queue(emulator: Emulator, name: str) -> tuple[Any, str]:
-    client = boto3.client("cloudformation", **emulator.client_options())
-    outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
-    url = next(output["OutputValue"] for output in outputs if output["OutputKey"] == f"{name}Url")
+    url = output(emulator, STACK, f"{name}Url")
     return boto3.client("sqs", **emulator.client_options()), url
 
 
@@ -228,7 +212,7 @@ def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
 
     assert [
         (record.target, record.outcome, json.loads(record.before), json.loads(record.after))
-        for record in recorded(emulator, STACK_WIDE, "replayQueue")
+        for record in recorded(emulator, STACK, STACK_WIDE, "replayQueue")
         if record.target == "announce"
     ] == [
         ("announce", "done", {"waiting": "0"}, {"waiting": "0"}),
@@ -303,7 +287,7 @@ def test_claims_set_aside_are_shown_with_their_reason_and_replayed(
     claims = ["acme/todos/1-2.json", "acme/todos/2-3.json"]
     assert [
         (record.target, *(json.loads(each)["setAside"] for each in (record.before, record.after)))
-        for record in recorded(emulator, "acme", "replayClaims")
+        for record in recorded(emulator, STACK, "acme", "replayClaims")
     ] == [
         ("0 claims", listed([]), listed([])),
         ("1 claim", listed(claims[1:]), listed([])),
@@ -315,21 +299,6 @@ def test_claims_set_aside_are_shown_with_their_reason_and_replayed(
 # --- the lake -------------------------------------------------------------------------------------
 
 WIRE_NAME = "ToDos"
-
-
-def catalogue_of(emulator: Emulator) -> Any:
-    options = emulator.client_options()
-    return load_catalog(
-        "lake",
-        **{
-            "type": "glue",
-            "glue.endpoint": emulator.endpoint,
-            "s3.endpoint": emulator.endpoint,
-            "client.region": options["region_name"],
-            "client.access-key-id": "test",
-            "client.secret-access-key": "test",
-        },
-    )
 
 
 @pytest.fixture(scope="module")
@@ -475,7 +444,7 @@ def test_lake_repair_restores_a_lost_batch_mark_from_the_rows(emulator: Emulator
     assert repair() == [{**one, "lost": False} for one in lost]
     assert [
         (record.target, json.loads(record.before), json.loads(record.after))
-        for record in recorded(emulator, "repaired", "repairLake")
+        for record in recorded(emulator, STACK, "repaired", "repairLake")
     ] == [(name, {"mark": None}, {"mark": "9"}) for name in ("todos__changes", "todos")]
     for table in tables.values():
         table.refresh()
@@ -486,7 +455,7 @@ def test_lake_repair_restores_a_lost_batch_mark_from_the_rows(emulator: Emulator
 
 def views_recorded(emulator: Emulator) -> tuple[str, str, list[str], list[str]]:
     """Get what the latest record of views says: how it ended, what was wrong before, and after."""
-    record = recorded(emulator, "viewed", "createLakeViews")[0]
+    record = recorded(emulator, STACK, "viewed", "createLakeViews")[0]
     before, after = json.loads(record.before), json.loads(record.after)
     assert before["tables"] == after["tables"] == 1
     assert after["wrong"]["number"] == len(after["wrong"]["first"])
@@ -565,7 +534,7 @@ def test_the_audit_record_of_dropped_lake_tables_names_the_tables(
     done = run("gateways", "delete", "dropped", "--yes", "--with-lake")
 
     assert "lake tables 0" in done.stdout, done.output
-    [record] = recorded(emulator, "dropped", "dropLakeTables")
+    [record] = recorded(emulator, STACK, "dropped", "dropLakeTables")
     assert record.outcome == "done"
     assert json.loads(record.before) == {"tables": listed(["todos", "todos__changes"])}
     assert json.loads(record.after) == {"tables": listed([])}
@@ -594,7 +563,7 @@ def test_the_audit_record_of_a_rebuild_has_row_counts_before_and_after(
     done = run("lake", "rebuild", "--table", "todos", "--gateway", "anew")
 
     assert "rebuilt" in done.stdout, done.output
-    [record] = recorded(emulator, "anew", "rebuildLake")
+    [record] = recorded(emulator, STACK, "anew", "rebuildLake")
     assert (record.target, record.outcome) == ("todos", "done")
     rows = [json.loads(each)["todos"]["rows"] for each in (record.before, record.after)]
     assert rows == [0, 2]
@@ -626,7 +595,7 @@ def test_maintenance_is_audited_with_table_contents_and_outcome(
     done = run("lake", "maintain", "--table", WIRE_NAME)
 
     assert (done.exit_code == 0) == (outcome == "done")
-    record = recorded(emulator, "acme", "maintainLake")[0]
+    record = recorded(emulator, STACK, "acme", "maintainLake")[0]
     assert (record.target, record.outcome) == (WIRE_NAME, outcome)
     before, after = json.loads(record.before), json.loads(record.after)
     assert before[WIRE_NAME]["snapshots"] > 0
@@ -689,11 +658,11 @@ def test_restored_protects_a_table_and_begins_a_new_epoch_in_each_gateway(
         assert before["epoch"] < after["epoch"]
         head = buffer.heads(after["gateway"])["main"]
         assert head.epoch == after["epoch"]
-        records = recorded(emulator, after["gateway"], "beginEpoch")
+        records = recorded(emulator, STACK, after["gateway"], "beginEpoch")
         assert [(each.target, each.outcome) for each in records] == [(TABLE, "done")] * 2
         epochs = [json.loads(each.after)[after["gateway"]] for each in records]
         assert epochs == [after["epoch"], before["epoch"]]
-    whole = recorded(emulator, STACK_WIDE, "restoreBuffer")[0]
+    whole = recorded(emulator, STACK, STACK_WIDE, "restoreBuffer")[0]
     named = [{each["gateway"]: each["epoch"] for each in some} for some in (first, second)]
     assert [json.loads(whole.before), json.loads(whole.after)] == [
         {"acme": named[0]["acme"], "other": named[0]["other"]},

@@ -236,6 +236,7 @@ class Lake:
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
         """Return the schema of what `read` returns."""
+        import pyarrow as pa
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         table = self._tables[name]
@@ -243,7 +244,7 @@ class Lake:
         scan = table.scan(selected_fields=visible, snapshot_id=snapshot_id)
         schema: pa.Schema = schema_to_pyarrow(scan.projection())
         names = written_names(schema.names, written_columns(table))
-        return _renamed(schema, names)
+        return pa.schema([field.with_name(new) for field, new in zip(schema, names, strict=True)])
 
     def read(
         self,
@@ -336,12 +337,6 @@ class Lake:
     @cached_property
     def _catalogue(self) -> Any:
         return open_catalogue(self._aws)
-
-
-def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([field.with_name(new) for field, new in zip(schema, names, strict=True)])
 
 
 def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]:

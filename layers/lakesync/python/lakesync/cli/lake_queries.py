@@ -315,8 +315,9 @@ class LakeChanges:
     """The deltas of one table in the lake."""
 
     def __init__(self, lake: Lake, table: str) -> None:
-        self.table = _spelled(lake, table)
-        """The table's name on the wire."""
+        spelled = (name.removesuffix(CHANGES_SUFFIX) for name in lake.names())
+        self.table = next((name for name in spelled if folded(name) == folded(table)), table)
+        """The table's name on the wire, as the lake spells it."""
         name = f"{self.table}{CHANGES_SUFFIX}"
         names = lake.names()
         self._table = lake.table(name) if name in names else None
@@ -382,12 +383,6 @@ class LakeChanges:
                 tuple(sorted(carried(row, columns))),
             )
             yield PlacedDelta(Position(row["_commit"], row["_ordinal"]), delta)
-
-
-def _spelled(lake: Lake, table: str) -> str:
-    """Return a table's name as it is spelled in the lake; unchanged if it is not there."""
-    names = (name.removesuffix(CHANGES_SUFFIX) for name in lake.names())
-    return next((name for name in names if folded(name) == folded(table)), table)
 
 
 # --- histories ------------------------------------------------------------------------------------

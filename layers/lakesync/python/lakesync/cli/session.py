@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 OWN_TOKEN_S: Final = 900
 """The lifetime of a token that the command line signs for itself."""
-_PANEL: Final = "Connection"
 
 
 class Session:
@@ -153,39 +152,26 @@ class Session:
             self.connection = replace(self.place, gateway=gateway)
 
 
+def _of_connection(help_: str) -> Any:
+    return typer.Option(rich_help_panel="Connection", help=help_)
+
+
 def _shared(
     *,
-    url: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=_PANEL, help="The gateway's address, or LAKESYNC_URL."),
-    ] = None,
-    gateway: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=_PANEL, help="The gateway's id, or LAKESYNC_GATEWAY."),
-    ] = None,
+    url: Annotated[str | None, _of_connection("The gateway's address, or LAKESYNC_URL.")] = None,
+    gateway: Annotated[str | None, _of_connection("The gateway's id, or LAKESYNC_GATEWAY.")] = None,
     token: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_PANEL,
-            help="A token; prefer LAKESYNC_TOKEN, which other users cannot see.",
-        ),
+        str | None, _of_connection("A token; prefer LAKESYNC_TOKEN, which other users cannot see.")
     ] = None,
     client: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=_PANEL, help="The client id to sign for, or LAKESYNC_CLIENT."),
+        str | None, _of_connection("The client id to sign for, or LAKESYNC_CLIENT.")
     ] = None,
     stack: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_PANEL, help="The CloudFormation stack's name, or LAKESYNC_STACK."
-        ),
+        str | None, _of_connection("The CloudFormation stack's name, or LAKESYNC_STACK.")
     ] = None,
     stack_file: Annotated[
         Path | None,
-        typer.Option(
-            rich_help_panel=_PANEL,
-            help="A stack file; by default .local/stack.json here or in a parent folder.",
-        ),
+        _of_connection("A stack file; by default .local/stack.json here or in a parent folder."),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one object per line, for programs.")
@@ -296,17 +282,13 @@ def _is_known(session: Session) -> bool:
     except GatewayDeleted:
         return True  # it was
     except Forbidden:
-        return _is_known_to_clients(session)
+        return _holds(session.ask("GET", f"/sync/{gateway}/metrics"))
     if _holds(metrics):
         return True
     try:
         return any(_listed(session.ask("GET", path + gateway), of) for path, of in _DECLARED)
     except Forbidden:  # an operator's token; a commit or a configuration is all that it sees
         return False
-
-
-def _is_known_to_clients(session: Session) -> bool:
-    return _holds(session.ask("GET", f"/sync/{session.connection.gateway}/metrics"))
 
 
 def _holds(metrics: dict[str, Any]) -> bool:

@@ -84,7 +84,8 @@ def declare(aws: Aws, name: str, table: str, gateways: str) -> Share:
     if before is not None and folded(before.table) != folded(table):
         raise UsageFault(f"{name} is the table {before.table} already: choose another name by --as")
     members = dict(_members(aws, wanted, set()))
-    _refuse_too_large(Share(name, table, gateways, members))
+    if fault := size_fault(Share(name, table, gateways, members)):
+        raise UsageFault(fault.replace("by a pattern", "by --gateways"))
     gone = (before.members.keys() if before else set()) - members.keys()
 
     def declared(current: Share | None) -> Share:
@@ -189,11 +190,6 @@ def _member(catalogue: Any, database: str, share: Share) -> tuple[str, Member] |
         wins = delete_wins(said)
         return gateway, Member(database, name, KINDS[kind].name, tuple(columns), delete_wins=wins)
     return None
-
-
-def _refuse_too_large(share: Share) -> None:
-    if fault := size_fault(share):
-        raise UsageFault(fault.replace("by a pattern", "by --gateways"))
 
 
 # --- reading --------------------------------------------------------------------------------------

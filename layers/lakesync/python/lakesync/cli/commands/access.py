@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,7 +17,7 @@ from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 # --- token ----------------------------------------------------------------------------------------
 
@@ -381,33 +382,37 @@ def audit(
     session.use(name)
     wanted = {"who": who, "operation": operation}
     wanted |= {"since": _moment(since, "--since"), "until": _moment(until, "--until")}
-    read = _stack_records if stack_wide else _records
+    page = _page_of_stack if stack_wide else _page
     columns: dict[str, Cell] = {
         **{name: name for name in ("at", "who", "role", "operation", "target")},
         "outcome": lambda each: f"{each['outcome']} {each.get('code', '')}".rstrip(),
     }
-    session.out.listing(list(read(session, wanted, limit)), columns, empty="no change matches")
+    records = list(_records(partial(page, session, wanted), limit))
+    session.out.listing(records, columns, empty="no change matches")
 
 
-def _records(
-    session: Session, wanted: dict[str, str | None], limit: int
-) -> Iterator[dict[str, Any]]:
-    cursor = None
+_Page = tuple[list[dict[str, Any]], str]
+"""Records, and where the next ones are; empty if there are none."""
+
+
+def _records(page: Callable[[str, int], _Page], limit: int) -> Iterator[dict[str, Any]]:
+    cursor = ""
     while limit > 0:
-        some = str(min(limit, PAGE_RECORDS))
-        page = session.admin("GET", "audit", **wanted, cursor=cursor, limit=some)
-        if cursor is None:
-            must_exist(session, page["records"])
-        yield from page["records"]
-        limit -= len(page["records"])
-        cursor = page.get("next")
-        if cursor is None:
+        records, cursor = page(cursor, min(limit, PAGE_RECORDS))
+        yield from records
+        limit -= len(records)
+        if not cursor:
             return
 
 
-def _stack_records(
-    session: Session, wanted: dict[str, str | None], limit: int
-) -> Iterator[dict[str, Any]]:
+def _page(session: Session, wanted: dict[str, str | None], cursor: str, size: int) -> _Page:
+    page = session.admin("GET", "audit", **wanted, cursor=cursor, limit=str(size))
+    if not cursor:
+        must_exist(session, page["records"])
+    return page["records"], page.get("next") or ""
+
+
+def _page_of_stack(session: Session, wanted: dict[str, str | None], below: str, size: int) -> _Page:
     """Read records of the stack. No token may read them, as they concern all tenants."""
     from lakesync.cli.session import audit_of
     from lakesync.gateway.admin_changes import record_to_json
@@ -415,21 +420,17 @@ def _stack_records(
     from lakesync.ports.stores import STACK
 
     audit, _ = audit_of(session)
-    since, until, below = wanted["since"], wanted["until"], ""
-    while limit > 0:
-        query = AuditQuery(
-            _ms(since) if since else 0,
-            _ms(until) if until else None,
-            wanted["who"] or "",
-            wanted["operation"] or "",
-            below,
-            min(limit, PAGE_RECORDS),
-        )
-        records, below = audit.records(STACK, query)
-        yield from map(record_to_json, records)
-        limit -= len(records)
-        if not below:
-            return
+    since, until = wanted["since"], wanted["until"]
+    query = AuditQuery(
+        _ms(since) if since else 0,
+        _ms(until) if until else None,
+        wanted["who"] or "",
+        wanted["operation"] or "",
+        below,
+        size,
+    )
+    records, below = audit.records(STACK, query)
+    return list(map(record_to_json, records)), below
 
 
 def _ms(moment: str) -> int:

@@ -74,7 +74,8 @@ def delete(
             deletion["left"] |= remove_from_lake(session.aws, name)
     if wait and not deletion["proved"]:
         with session.out.progress(f"waiting until {deletion['provableFrom']} …"):
-            time.sleep(max(_epoch_s(deletion["provableFrom"]) - time.time(), 0) + 1)
+            provable_s = datetime.fromisoformat(deletion["provableFrom"]).timestamp()
+            time.sleep(max(provable_s - time.time(), 0) + 1)
         deletion = {**_deleted(session, name), "left": deletion["left"]}
     _tell(session.out, name, deletion)
 
@@ -184,10 +185,6 @@ def _tell(out: Output, gateway: str, deletion: dict[str, Any]) -> None:
             "requests that were in flight may still write for a while: the same command "
             f"is the proof from {deletion['provableFrom']} on (or --wait)"
         )
-
-
-def _epoch_s(at: str) -> float:
-    return datetime.fromisoformat(at).timestamp()
 
 
 # --- quota ----------------------------------------------------------------------------------------

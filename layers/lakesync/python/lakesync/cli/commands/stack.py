@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import typer
 
-from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_DAYS, Description, described
+from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_DAYS, Description, described, option
 from lakesync.cli.cost.bill import DAYS_MAX, as_json, shares, show
 from lakesync.cli.doctor import Verdict
 from lakesync.cli.input_output import FAILED, UsageFault, fault_of
@@ -289,38 +289,32 @@ def _with_inputs(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each input of a description, with its bounds and its unit."""
     parameters = list(inspect.signature(function).parameters.values())[:1]
     hints: dict[str, Any] = dict(function.__annotations__)
+
+    def takes(
+        name: str, kind: Any, default: object, words: str, metavar: str | None = None
+    ) -> None:
+        own = [option(name)] if kind is bool else []  # a flag has no opposite
+        hints[name] = Annotated[kind, typer.Option(*own, help=words, metavar=metavar or None)]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+
     for name, amount in AMOUNTS.items():
         words = f"{amount.words} From {amount.least:g} to {amount.most:,.0f} {amount.unit}."
-        hints[name] = Annotated[float, typer.Option(help=words, metavar=amount.unit.upper())]
-        parameters.append(_option(name, getattr(_DEFAULTS, name)))
+        takes(name, float, getattr(_DEFAULTS, name), words, amount.unit.upper())
     for name, choice in CHOICES.items():
-        metavar = "|".join(choice.options)
-        hints[name] = Annotated[str, typer.Option(help=choice.words, metavar=metavar)]
-        parameters.append(_option(name, getattr(_DEFAULTS, name)))
-    hints["from_usage"] = Annotated[
-        bool,
-        typer.Option("--from-usage", help="Price what the stack used, rather than a description."),
-    ]
-    parameters.append(_option("from_usage", default=False))
+        takes(name, str, getattr(_DEFAULTS, name), choice.words, "|".join(choice.options))
+    words = "Price what the stack used, rather than a description."
+    takes("from_usage", bool, default=False, words=words)
     words = f"Of --from-usage: days to look back at, from 1 to {DAYS_MAX}."
-    hints["days"] = Annotated[int, typer.Option(help=words)]
-    parameters.append(_option("days", MONTH_DAYS))
+    takes("days", int, MONTH_DAYS, words)
     words = f"Whose prices are taken; by default {_REGION}, of --from-usage the stack's own."
-    hints["region"] = Annotated[str | None, typer.Option(help=words)]
-    parameters.append(_option("region", None))
+    takes("region", str | None, None, words)
     words = "A file of prices, as --print-prices makes it; by default LakeSync's own."
-    hints["prices"] = Annotated[str | None, typer.Option(help=words, metavar="FILE")]
-    parameters.append(_option("prices", None))
+    takes("prices", str | None, None, words, "FILE")
     words = "Print a file of the Region's prices to be filled in: those that are known, else null."
-    hints["print_prices"] = Annotated[bool, typer.Option("--print-prices", help=words)]
-    parameters.append(_option("print_prices", default=False))
+    takes("print_prices", bool, default=False, words=words)
     function.__annotations__ = hints
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what `command` reads
     return function
-
-
-def _option(name: str, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
 
 @command
