@@ -151,7 +151,6 @@ def left_in_lake(report: dict[str, Any]) -> dict[str, int]:
 
 
 def remarks(report: dict[str, Any]) -> Iterator[str]:
-    """Report what was done, and for what is left the reason, and until when."""
     files = sum(table["files"] for table in report["tables"])
     removed = sum(table["removed"] for table in report["tables"])
     yield (
@@ -209,7 +208,6 @@ class AttachmentErasure:
             self._files |= _files_of(stored.state)
 
     def look_into_past(self) -> None:
-        """Collect former references from the log and from checkpoints."""
         for runs in (
             logged_runs(self._gateway, self._buffer),
             checkpointed_runs(self._objects, self._gateway, self._table),
@@ -219,7 +217,6 @@ class AttachmentErasure:
                     self._note(decode_records(run))
 
     def look_into_lake(self, changes: LakeChanges) -> None:
-        """Collect former references from the lake's tables and batches."""
         from pyiceberg.expressions import In
 
         make: Any = In  # its own type knows nothing of positions

@@ -134,7 +134,6 @@ def _write_rows(
 
 
 def _lines(table: str, row_id: str, state: RowState) -> Iterator[str]:
-    """Yield a row as deltas that can be pushed; none for a deleted row."""
     columns = view(state)
     if columns is None:
         return

@@ -239,7 +239,7 @@ def check_format(path: Path) -> None:
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> None:
-    """Write rows as they are read; the former file is replaced once all of them are written."""
+    """Write rows; the former file is replaced once all of them are written."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         _WRITERS[path.suffix](rows, unfinished)
@@ -407,7 +407,6 @@ def as_json(fault: Fault) -> str:
 
 
 def fault_line(fault: Fault, *, for_programs: bool) -> str:
-    """Return the line that reports a fault: JSON for programs, a sentence for people."""
     return as_json(fault) if for_programs else f"error: {fault.sentence}"
 
 

@@ -75,7 +75,6 @@ _NO_QUERY: Final = "the query was refused: it gives no rows; begin it with SELEC
 
 
 def own_database(*settings: str) -> Any:
-    """Return a new database in memory, with some settings; close it when done."""
     import duckdb
 
     database = duckdb.connect(config=_CLOSED)
@@ -479,7 +478,6 @@ def row_diffs(
 
 
 def shown(state: RowState) -> dict[str, CanonicalJson] | None:
-    """Return a row's columns that are not null; None if the row does not exist."""
     columns = view(state)
     if columns is None:
         return None

@@ -242,7 +242,6 @@ FLOWS: Final = Noun(
 
 
 def _archived(destination: dict[str, Any]) -> str:
-    """Return up to what time every table's history is archived; empty without an archive."""
     tables = destination["tablesDelivered"] if "archive" in destination else []
     marks = [int(table["archived"]) for table in tables if table["table"]]
     if not marks:
@@ -251,7 +250,6 @@ def _archived(destination: dict[str, Any]) -> str:
 
 
 def _without_lake(answer: dict[str, Any]) -> Iterator[str]:
-    """Say which tables are only where destinations have them."""
     if tables := answer.get("withoutLake"):
         named = "no table goes" if "*" in tables else f"these do not go: {', '.join(tables)}"
         yield f"to the lake {named}; a destination is declared in its place, or was"

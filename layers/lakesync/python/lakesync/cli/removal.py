@@ -269,7 +269,6 @@ class Inventory:
     kept: tuple[str, ...] = field(default=())
 
     def lines(self) -> Iterator[str]:
-        """Yield what goes, and then what stays, for people."""
         yield f"{plural(self.resources, 'resource')} of the stack"
         yield from (f"bucket {name}, with every version of its objects" for name in self.buckets)
         yield from (f"secret {name}" for name in self.secrets)
@@ -325,7 +324,6 @@ class StackRemoval:
                 )
 
     def inventory(self) -> Inventory:
-        """Return what goes and what stays; nothing is changed."""
         return Inventory(
             resources=len(self._resources),
             buckets=self._buckets,

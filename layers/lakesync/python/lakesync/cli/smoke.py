@@ -111,7 +111,6 @@ class Job:
         return "sync rules are in force"
 
     def push(self) -> str:
-        """Write two rows offline, and push them."""
         for row, shown in ((self.shown, True), (self.hidden, False)):
             self._writer.insert(TABLE, row, {"shown": shown, "n": 1}).unwrap()
         self._pushed = True

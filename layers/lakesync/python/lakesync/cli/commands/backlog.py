@@ -387,7 +387,7 @@ def _wrong(stack: dict[str, Any]) -> bool:
 
 
 def _table_row(table: str, one: dict[str, Any]) -> tuple[object, ...]:
-    """Return a table's cells; a number that is the least has a plus sign."""
+    """Return a table's cells; a plus sign stands behind a number that is the least."""
     waiting = "+" if one.get("moreUnflushed") else ""
     rows = f"{one['rows']:,}{'+' if one.get('moreRows') else ''}" if "rows" in one else None
     return (

@@ -532,7 +532,6 @@ def move(
 
 
 def _client_id(file: Path) -> str:
-    """Return whose a file is."""
     import sqlite3
 
     try:

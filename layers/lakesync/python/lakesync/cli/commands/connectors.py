@@ -172,7 +172,6 @@ def _register_schemas(session: Session, body: dict[str, Any]) -> None:
 
 
 def _followed(session: Session, name: str, before: dict[str, Any]) -> dict[str, Any]:
-    """Show a poll's progress until it ends."""
     begun, rows = time.monotonic(), before["rows"]
     while True:
         now = _shown(session, name)

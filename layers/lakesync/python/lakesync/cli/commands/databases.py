@@ -191,7 +191,15 @@ def _note(out: Output, copied: Copied) -> None:
     out.note(f"{copied.table}: {plural(copied.deltas, 'delta')} so far")
 
 
-# --- databases new --------------------------------------------------------------------------------
+# --- databases new, connectors new ----------------------------------------------------------------
+
+
+def _create(session: Session, template: str, name: str, folder: Path | None) -> None:
+    place = folder or Path(name)
+    session.out.answer(
+        {"folder": str(place), "files": created(template, name, place)},
+        f"created: {place}; its README.md says how to run its tests (pytest) and what to change",
+    )
 
 
 _DATABASE_NAME = typer.Argument(help="The new kind's name: lower-case letters, digits and _.")
@@ -213,15 +221,7 @@ def new_database(
     Example:
       lakesync databases new duckdb
     """
-    place = folder or Path(name)
-    made = created("database_package", name, place)
-    session.out.answer(
-        {"folder": str(place), "files": made},
-        f"created: {place}; its README.md says how to run its tests (pytest) and what to change",
-    )
-
-
-# --- connectors new -------------------------------------------------------------------------------
+    _create(session, "database_package", name, folder)
 
 
 _CONNECTOR_NAME = typer.Argument(
@@ -244,9 +244,4 @@ def new_connector(
     Example:
       lakesync connectors new shopify
     """
-    place = folder or Path(name)
-    made = created("connector_package", name, place)
-    session.out.answer(
-        {"folder": str(place), "files": made},
-        f"created: {place}; its README.md says how to run its tests (pytest) and what to change",
-    )
+    _create(session, "connector_package", name, folder)

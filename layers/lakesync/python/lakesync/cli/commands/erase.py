@@ -176,7 +176,6 @@ def _delete_with_files(session: Session, gateway: str, keys: Sequence[RowKey]) -
 
 
 def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
-    """Delete those of the rows that there are, as a client does it."""
     from lakesync.cli.commands.client import pushed
 
     items = [

@@ -39,6 +39,10 @@ _Shared = Annotated[
     bool, typer.Option("--shared", help="Query tables that are shared by several gateways.")
 ]
 
+_LakeOnly = Annotated[
+    bool, typer.Option("--lake-only", help="Read only the lake, without unflushed commits.")
+]
+
 
 @command
 def query(
@@ -130,9 +134,7 @@ def history(
     column: Annotated[
         list[str] | None, typer.Option(help="Show only this column. Repeatable.")
     ] = None,
-    lake_only: Annotated[
-        bool, typer.Option("--lake-only", help="Read only the lake, without unflushed commits.")
-    ] = False,
+    lake_only: _LakeOnly = False,
     to: Annotated[
         Path | None,
         typer.Option(help="Write the cells to a file: .csv, .json, .parquet or .arrow."),
@@ -311,9 +313,7 @@ def diff(
         str | None,
         typer.Option("--to", help="The later point in time, in the same form; by default now."),
     ] = None,
-    lake_only: Annotated[
-        bool, typer.Option("--lake-only", help="Read only the lake, without unflushed commits.")
-    ] = False,
+    lake_only: _LakeOnly = False,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -462,7 +462,6 @@ def cells_of(diffs: Iterable[RowDiff]) -> Iterator[DiffCell]:
 
 
 def as_json(row: RowDiff) -> dict[str, object]:
-    """Return a row's difference as JSON: the columns that differ, on each side."""
     sides = {"before": row.before, "after": row.after}
     return {
         "change": row.change,

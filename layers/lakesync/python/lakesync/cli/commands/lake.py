@@ -162,7 +162,6 @@ def lake_of(session: Session, table: str | None) -> Lake:
 
 
 def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
-    """Show which steps are worthwhile, by the figures that the job decides by."""
     from lakesync.cli.lake_tables import figures, keep_days
     from lakesync.maintenance.lake_plan import Step, steps_for
 

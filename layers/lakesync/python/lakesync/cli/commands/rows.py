@@ -79,7 +79,6 @@ class Plan:
 
 
 def restoring(diff: RowDiff) -> RowDiff:
-    """Return the writes of a restore to a row: the differences from current to former values."""
     return diff._replace(before=diff.after, after=diff.before)
 
 
@@ -317,7 +316,6 @@ class Done(NamedTuple):
 
 
 def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
-    """Push a plan, except for rows that were edited since."""
     stamps = {delta.hlc for delta in planned(path, plan)}
     tail = there.tail.deltas if there.tail else ()
     edited = edited_since(there.changes, tail, plan, stamps.__contains__)
@@ -334,7 +332,6 @@ def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
 
 
 def _pushed(transport: HttpTransport, plan: Plan, deltas: list[Delta]) -> PushReceipt:
-    """Push deltas, waiting as long as the gateway asks."""
     from lakesync.core.messages import Push
 
     for tries in range(1, _TRIES_MAX + 1):

@@ -218,7 +218,6 @@ def _edits(description: Description) -> Iterator[Event]:
 
 
 def _waiting(description: Description, silent_s: float, renew_s: float) -> Iterator[Event]:
-    """Yield what devices do to hear of edits."""
     month_s = MONTH_H * 3_600
     if description.mode == "polling":
         polls = description.devices * month_s / description.poll_every_s
@@ -252,7 +251,6 @@ def silences(rate: float, after_s: float) -> float:
 
 
 def _flushes(description: Description) -> Iterator[Event]:
-    """Yield flushes in busy hours, deliveries and merges."""
     has_lake = description.lake != "none"
     if not (description.destinations or has_lake) or not pushes(description):
         return
@@ -356,7 +354,6 @@ class Charge(NamedTuple):
 
 
 def charges(description: Description) -> Iterator[Charge]:
-    """Yield what a stack of this description is charged without any use."""
     detailed = description.watching == "detailed"
     alarms = ALARMS + (DETAILED_ALARMS if detailed else 0)
     yield Charge("alarms", Count({"alarms": alarms}, "template"))

@@ -171,7 +171,6 @@ def _announced(aws: Aws, days: int, now: datetime) -> Iterator[Event]:
 
 
 def _glue(aws: Aws, jobs: Sequence[str], days: int, now: datetime) -> Iterator[Event]:
-    """Yield the DPU-hours of the runs that began in these days."""
     since, client = now - timedelta(days=days), aws.client("glue")
     for job in jobs:
         hours = 0.0
@@ -300,7 +299,6 @@ def read_prices(file: str) -> PriceList:
 
 
 def template(region: str, today: date) -> dict[str, Any]:
-    """Return the content of a file of a Region's prices: those that are known, null for others."""
     content: Any = read_json(str(FILE))
     known = content["regions"].get(region)
     entries = known or {
@@ -312,7 +310,6 @@ def template(region: str, today: date) -> dict[str, Any]:
 
 
 def unpriced(names: Iterable[str]) -> str:
-    """Return what things without a price are, for a refusal."""
     known = shipped().regions
     prices = next(iter(known.values()))
     return "; ".join(
@@ -443,7 +440,6 @@ def _amounts(every: Iterable[Event]) -> dict[str, float]:
 
 
 def _shares(amounts: Mapping[str, float], prices: Mapping[str, Price]) -> dict[str, float]:
-    """Return the price of one of each thing, on average over its tiers."""
     return {name: prices[name].usd(amount) / amount for name, amount in amounts.items() if amount}
 
 
@@ -520,7 +516,6 @@ def show(out: Output, bill: Bill) -> None:
 
 
 def amount(value: float) -> str:
-    """Return an amount with as many digits as say something."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"  # noqa: PLR2004 - three digits
 
 

@@ -47,22 +47,18 @@ class Diagnosis:
 
 
 def well(what: str) -> Diagnosis:
-    """Return that something is as it should be."""
     return Diagnosis(Verdict.WELL, what)
 
 
 def wrong(what: str, do: str) -> Diagnosis:
-    """Return what is wrong, and what to do."""
     return Diagnosis(Verdict.WRONG, what, do)
 
 
 def unchecked(what: str, do: str) -> Diagnosis:
-    """Return what could not be checked, and what would make it possible."""
     return Diagnosis(Verdict.UNCHECKED, what, do)
 
 
 def note(what: str) -> Diagnosis:
-    """Return what cannot be in this stage, and need not be."""
     return Diagnosis(Verdict.NOTE, what)
 
 
@@ -113,12 +109,10 @@ class Deployed:
         self._url = url
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client."""
         return self.aws.client(service)
 
     @property
     def url(self) -> str:
-        """The gateways' address."""
         return self._url or self.aws.output("HttpUrl")
 
     @property
@@ -128,7 +122,6 @@ class Deployed:
 
     @cached_property
     def stack(self) -> dict[str, Any]:
-        """The stack, as CloudFormation describes it."""
         self.aws.outputs  # noqa: B018 - says what is missing, in the command line's words
         stacks = self.client("cloudformation").describe_stacks(StackName=self.aws.stack)["Stacks"]
         stack: dict[str, Any] = stacks[0]
@@ -136,7 +129,6 @@ class Deployed:
 
     @cached_property
     def parameters(self) -> dict[str, str]:
-        """The stack's parameters."""
         return {
             item["ParameterKey"]: item.get("ResolvedValue") or item.get("ParameterValue", "")
             for item in self.stack.get("Parameters", [])
@@ -159,12 +151,10 @@ class Deployed:
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
-        """All resources of the stack."""
         return tuple(
             Resource(item["LogicalResourceId"], item["ResourceType"], item["PhysicalResourceId"])
             for item in stack_resources(self.client("cloudformation"), self.aws.stack)
         )
 
     def of_kind(self, kind: str) -> Iterator[Resource]:
-        """Return the resources of one type."""
         return (resource for resource in self.resources if resource.kind == kind)

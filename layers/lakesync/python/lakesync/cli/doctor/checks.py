@@ -180,7 +180,6 @@ def check_quotas_ahead(ahead: Ahead) -> Diagnosis:
 
 
 def concurrency_state(limit: int, free: int, reserved: int, need: float) -> Diagnosis:
-    """Decide by the account's limit, what nobody has reserved, and what a stack takes."""
     if reserved and free - reserved < UNRESERVED_MIN:
         return wrong(
             f"Lambda would refuse the stack: it reserves {reserved} of {free} concurrent "
@@ -219,7 +218,6 @@ def check_glue(ahead: Ahead) -> Diagnosis:
 
 
 def glue_state(region: str, version: str, regions: Collection[str]) -> Diagnosis:
-    """Decide by the Regions that have Glue."""
     if region not in regions:
         return wrong(f"there is no Glue in {region}", "deploy to a Region that has it")
     if version == _EVERYWHERE:
@@ -237,7 +235,6 @@ def check_lake_formation(ahead: Ahead) -> Diagnosis:
 
 
 def lake_formation_state(settings: Mapping[str, Any], chosen: str) -> Diagnosis:
-    """Decide by the catalogue's defaults, and by the parameter."""
     kinds = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
     by_iam = all(
         any(
@@ -407,7 +404,6 @@ def check_sam(_ahead: Ahead) -> Diagnosis:
 
 
 def sam_state(text: str) -> Diagnosis:
-    """Decide by what ``sam --version`` says."""
     least = ".".join(map(str, SAM_MIN))
     match = _VERSION.search(text)
     if match is None:

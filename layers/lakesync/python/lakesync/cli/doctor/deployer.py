@@ -41,7 +41,6 @@ class Grant(NamedTuple):
     """What follows ``arn:PARTITION:`` and the service; ``*`` where the service knows no less."""
 
     def named(self) -> Iterator[str]:
-        """Yield the actions as policies name them."""
         return (f"{self.service}:{action}" for action in self.actions.split())
 
 
@@ -297,7 +296,6 @@ def characters(statement: list[dict[str, Any]]) -> int:
 
 
 def filled(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with names in the place of what stands for them."""
     for name, value in names.items():
         text = text.replace(name, value)
     return text

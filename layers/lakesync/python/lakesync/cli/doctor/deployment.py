@@ -64,7 +64,6 @@ def check_stack(deployed: Deployed) -> list[Diagnosis]:
 
 
 def stack_state(status: str, outputs: Collection[str]) -> list[Diagnosis]:
-    """Decide by the stack's status and the names of its outputs."""
     return [_status(status), _outputs(sorted(set(OUTPUTS) - set(outputs)))]
 
 
@@ -151,7 +150,6 @@ def _described(client: Any, logical: str, physical: str) -> Function:
 def functions_state(
     functions: Iterable[Function], layers: Iterable[str], today: date
 ) -> list[Diagnosis]:
-    """Decide by Lambda's descriptions, and by the layers in the stack."""
     every = list(functions)
     faults = [
         fault
@@ -316,7 +314,6 @@ def needs(pushes_per_s: int, others_per_s: int) -> dict[str, float]:
 
 
 def quotas_state(quotas: Iterable[Quota]) -> list[Diagnosis]:
-    """Decide by each quota and its need."""
     return [quota_state(quota) for quota in quotas]
 
 
@@ -386,7 +383,6 @@ def _topic(client: Any, arn: str) -> Topic:
 
 
 def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> list[Diagnosis]:
-    """Decide by the stack's alarms and their states in CloudWatch."""
     known = {alarm["AlarmName"]: alarm for alarm in alarms}
     faults = [
         wrong(f"the alarm {name} is gone", "deploy again, or nobody hears of what it watched")
@@ -410,7 +406,6 @@ def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> 
 
 
 def listeners(topics: Iterable[Topic]) -> list[Diagnosis]:
-    """Decide by the topics' subscriptions."""
     return [_listener(topic) for topic in topics] or [
         wrong("no alarm notifies a topic", "deploy again")
     ]
@@ -462,7 +457,6 @@ def check_gateway(deployed: Deployed) -> list[Diagnosis]:
 
 
 def reached(url: str, health: int, closed: int) -> list[Diagnosis]:
-    """Decide by the statuses of an open and of a closed route."""
     open_route = (
         well(f"{url} answers")
         if health == HTTPStatus.OK
@@ -492,7 +486,6 @@ def check_clock(deployed: Deployed) -> Diagnosis:
 
 
 def clock(heard: Heard) -> Diagnosis:
-    """Decide by the date of an answer, which was written between our two readings."""
     try:
         date_s = parsedate_to_datetime(heard.date).timestamp()
     except ValueError:

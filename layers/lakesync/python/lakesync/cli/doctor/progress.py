@@ -140,7 +140,6 @@ def window(expression: str) -> int | None:
 
 
 def schedule_state(schedule: Schedule) -> Diagnosis:
-    """Decide by a schedule and the executions of its target."""
     name, window_s = schedule.name, window(schedule.expression)
     if schedule.state != "ENABLED":
         return wrong(f"{name} is {schedule.state}", "enable it, or deploy again")
@@ -201,7 +200,6 @@ def _oldest_s(deployed: Deployed, url: str) -> float:
 
 
 def queue_state(queue: Queue) -> list[Diagnosis]:
-    """Decide by a queue's depth, its dead letters, and how long the oldest message has waited."""
     faults = []
     if queue.dead:
         faults.append(
@@ -266,7 +264,6 @@ def check_buffer_lag(deployed: Deployed) -> list[Diagnosis]:
 
 
 def buffer_lag(ages_s: Mapping[str, float], allowed_s: float, *, more: bool) -> list[Diagnosis]:
-    """Decide by the age of each gateway's oldest unflushed edit, and whether there are more."""
     late = sorted((gateway for gateway, age in ages_s.items() if age > allowed_s))
     unseen = [
         unchecked(
@@ -306,7 +303,6 @@ def _waiting(deployed: Deployed) -> Waiting:
 
 
 def lake_lag(waiting: Waiting, allowed_s: float, runs: Sequence[str]) -> list[Diagnosis]:
-    """Decide by what waits, and by the states of the runs, latest first."""
     return [_waits(waiting, allowed_s), *_set_aside(waiting.set_aside), _runs(runs)]
 
 
@@ -418,7 +414,6 @@ def _by_destination(keys: Iterable[str]) -> dict[tuple[str, str], list[int]]:
 def destinations_state(
     outlets: Sequence[Outlet], allowed_s: float, *, more: bool = False
 ) -> list[Diagnosis]:
-    """Decide by what waits for each destination, and whether there are more claims."""
     diagnoses = [each for outlet in outlets for each in _outlet_state(outlet, allowed_s)]
     if more:
         what = f"more than {_CLAIMS_MAX:,} claims of destinations: not all looked at"
@@ -479,7 +474,6 @@ def source_of(gateway: str, stored: StoredConnector, now_s: float) -> Source:
 
 
 def connectors_state(sources: Sequence[Source], *, more: bool = False) -> list[Diagnosis]:
-    """Decide by the status of each connector, and whether there are more gateways."""
     diagnoses = [each for source in sources for each in _source_state(source)]
     if more:
         what = f"more than {_GATEWAYS_MAX} gateways: not all looked at"

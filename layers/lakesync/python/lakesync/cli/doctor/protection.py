@@ -336,7 +336,6 @@ def _by(result: Mapping[str, Any]) -> str:
 def permissions_state(
     asked: int, denied: Iterable[Denied], unknown: Iterable[str]
 ) -> list[Diagnosis]:
-    """Decide by what the simulation denied, and by what could not be simulated."""
     faults = [
         wrong(
             f"{denial.role} may not {denial.action} on {denial.resource}: {denial.by}",
@@ -479,7 +478,6 @@ def check_restore(deployed: Deployed) -> list[Diagnosis]:
 
 
 def restore_state(table: Table, now_s: float) -> list[Diagnosis]:
-    """Decide by a table's protection; a stack for trials may be deleted with its data."""
     # A restored table belongs to no stack, whatever the stage: it is protected or it is not.
     kept = table.restored or table.stage == PROTECTED
     needed = [RECOVERY, STREAM, *([PROTECTION] if kept else [])]
@@ -512,7 +510,6 @@ def check_bucket(deployed: Deployed) -> Diagnosis:
 
 
 def bucket_state(bucket: str, versioning: str) -> Diagnosis:
-    """Decide by whether the bucket keeps versions."""
     if versioning == "Enabled":
         return well(f"{bucket} keeps versions")
     return wrong(
