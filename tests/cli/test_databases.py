@@ -31,6 +31,17 @@ def url(database: Database) -> str:
     )
 
 
+def filled(postgres: Database) -> str:
+    """Make a table of five rows; return its name."""
+    table = new_table() + "_cli"
+    deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
+              for n in range(5)]  # fmt: skip
+    with database_adapter(url(postgres), GATEWAY) as source:
+        wanted = schema(table, {"n": "number"})
+        source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    return table
+
+
 @pytest.fixture(autouse=True)
 def place(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and no gateway but the one that is named."""
@@ -44,12 +55,7 @@ def test_tables_are_copied_and_compared(
 ) -> None:
     monkeypatch.setenv("OLD", url(postgres))
     monkeypatch.setenv("NEW", mariadb_url(mariadb))
-    table = new_table() + "_cli"
-    deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
-              for n in range(5)]  # fmt: skip
-    with database_adapter(url(postgres), GATEWAY) as source:
-        wanted = schema(table, {"n": "number"})
-        source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    table = filled(postgres)
     words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)
     differ = run("databases", "compare", *words)
     assert differ.exit_code == 1
@@ -73,12 +79,7 @@ def test_tables_are_copied_to_bigquery(
     monkeypatch.setattr("google.auth.default", lambda *_, **__: (AnonymousCredentials(), None))
     monkeypatch.setenv("OLD", url(postgres))
     monkeypatch.setenv("NEW", f"bigquery://{bigquery.project}/{DATASET}?location=US")
-    table = new_table() + "_cli"
-    deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
-              for n in range(5)]  # fmt: skip
-    with database_adapter(url(postgres), GATEWAY) as source:
-        wanted = schema(table, {"n": "number"})
-        source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+    table = filled(postgres)
     words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)
     copied = run("databases", "copy", *words, "--json")
     assert copied.exit_code == 0, copied.stderr
