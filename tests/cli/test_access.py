@@ -148,6 +148,17 @@ def test_clients_are_listed_disconnected_and_revoked(gateway: LocalGateway) -> N
     assert "revoked" in run("clients", "list", GATEWAY).stdout
 
 
+def test_clients_commands_find_the_gateway_as_others_do(gateway: LocalGateway) -> None:
+    gateway.access.bind(GATEWAY, "p1", "ann")
+    gateway.connections.add(Connection(GATEWAY, "s1", "p1", "ann", time.time() + 60, 0, {}))
+
+    assert "ann" in run("clients", "list", "--gateway", GATEWAY).stdout
+    assert "closed: 1 connection" in run("clients", "disconnect", "p1").stdout
+    assert "revoked within a minute: client p1" in run("clients", "revoke", "p1").stdout
+    assert run("clients", "revoke", "p1", "--gateway", "nowhere").exit_code == 1
+    assert run("clients", "revoke", GATEWAY, "p1", "p2").exit_code == 2
+
+
 # --- audit ----------------------------------------------------------------------------------------
 
 
