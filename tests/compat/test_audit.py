@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fastapi import Request, Response
+from starlette.responses import Response
 
 from lakesync.errors import Unavailable
 from lakesync.log.declare import Declare, admitting
@@ -23,6 +23,8 @@ from tests.support.gateways import SeededChance
 from tests.support.sources import use_memory_source
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from lakesync.buffer.admin_stores import ItemAudit
     from lakesync.ports import AuditRecord
     from tests.compat.requests import Asker

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
 
 from lakesync.errors import (
     BY_CODE,
@@ -25,20 +31,25 @@ from lakesync.errors import (
     Unavailable,
     Unreachable,
     UpgradeRequired,
+    ValidationFailed,
 )
 from lakesync.runtime import observe
+from lakesync.runtime.api import Parameter, Query, Router
 from lakesync.runtime.http import GZIP_BYTES_MIN, answer_json, create_app
 from tests.support.logs import logged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.applications import Starlette
+    from starlette.responses import Response
+
 
 @dataclass
 class Client:
     """Sends requests to an app, without a network."""
 
-    app: FastAPI
+    app: Starlette
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return self.send("GET", path, headers)
@@ -56,10 +67,12 @@ class Client:
 
 
 def client(act: Callable[[], object]) -> Client:
-    router = APIRouter()
+    router = Router()
 
     @router.get("/thing")
-    async def thing(request: Request, limit: Annotated[int, Query(ge=1)] = 1) -> Response:
+    async def thing(
+        request: Request, limit: Annotated[int, Query("How many.", ge=1)] = 1
+    ) -> Response:
         return answer_json(request, {"limit": limit, "value": act()})
 
     return Client(create_app(router))
@@ -220,6 +233,31 @@ def test_a_malformed_parameter_is_a_400_that_names_it() -> None:
 
     assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
     assert answer.json()["field"] == "limit"
+
+
+@pytest.mark.parametrize("kind", [int, bool])
+@given(
+    (
+        st.text(max_size=5)
+        | st.from_regex(r"\s?[+-]?[0-9_]{0,5}(\.0{0,2})?\s?", fullmatch=True)
+        | st.sampled_from(["tRuE", "OFF", "y", "N", "1" * 4300, "1" * 4301, "\u0661", "\xa01"])
+    ).filter(lambda text: not re.search("[0_][-_]", text))  # to pydantic, 0-1 is -1, and 0__1 is 1
+)
+def test_numbers_and_flags_of_a_query_are_read_as_by_pydantic(kind: type, text: str) -> None:
+    argument = inspect.Parameter("limit", inspect.Parameter.KEYWORD_ONLY, default=None)
+    query = urlencode({"limit": text}).encode()
+    try:
+        read = Parameter(argument, kind, Query("")).read(
+            Request({"type": "http", "query_string": query})
+        )
+    except ValidationFailed:
+        read = None
+    try:
+        expected = TypeAdapter(kind).validate_python(text)
+    except ValidationError:
+        expected = None
+
+    assert read == expected
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ from tests.support.polling import PollingByHand
 from tests.support.some import some
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 GATEWAY = "demo"
@@ -87,7 +87,7 @@ class Authorised:
 
 
 @cache
-def whole_api() -> FastAPI:
+def whole_api() -> Starlette:
     buffer, access = MemoryBuffer(), ItemAccess(MemoryItemStore())
     services: dict[str, Any] = {
         "wall_clock": wall_clock,

@@ -15,7 +15,7 @@ from tests.support.gateways import real_wall_clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from lakesync.ports import Buffer
 
@@ -27,7 +27,7 @@ class Sources:
     database: MemoryDatabase = field(default_factory=MemoryDatabase)
 
     def beside(
-        self, app: FastAPI, buffer: Buffer
+        self, app: Starlette, buffer: Buffer
     ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
         """Return the handler of an app that has pulls from a source answered by a function."""
         pulls = SourcePulls(buffer, lambda *_: self.database, wall_clock=real_wall_clock)

@@ -1,13 +1,9 @@
-"""FastAPI apps for Lambda: bodies, parameters, and one boundary where errors become answers.
+"""HTTP for Lambda: bodies, answers, and one boundary where errors become answers.
 
 Every failure is answered through `lakesync.errors`: an error of the tree by its code, a malformed
 parameter as VALIDATION_ERROR that names it, an unknown address as NOT_FOUND, and anything
 unexpected as INTERNAL_ERROR. An internal failure is answered with the request's id and no detail;
 the detail is in the log, under that id.
-
-Parameters: FastAPI checks them before any route's own code, and pydantic words the faults; here
-they become our errors, for all routes alike. A new ``pattern`` of a parameter needs its words in
-`_FORMS`.
 
 Bodies: API Gateway hands a body over as text or as base64 (``isBase64Encoded``), as it judges by
 the content type. Both are read, with gzip in both directions, always bounded. As text, bytes that
@@ -20,17 +16,16 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import time
 import zlib
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from mangum import Mangum
+from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from lakesync.core.delta import parse
 from lakesync.errors import (
@@ -43,11 +38,12 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.runtime import observe
-from lakesync.runtime.auth import GATEWAY_ID, Caller, caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from starlette.requests import Request
+    from starlette.routing import Router
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lakesync.gateway.access import Access
@@ -210,71 +206,6 @@ def compressed(body: bytes) -> bytes:
     return gzip.compress(body, _GZIP_LEVEL, mtime=0)
 
 
-# --- parameters -----------------------------------------------------------------------------------
-
-
-GATEWAY_FORM: Final = f"^{GATEWAY_ID}$"
-NAME_FORM: Final = "^[A-Za-z0-9_-]{1,64}$"
-TABLE_FORM: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
-STAMP_FORM: Final = "^[0-9]{1,19}$"
-CHECKPOINT_FORM: Final = "^[0-9a-f]{16}-[0-9a-f]{16}$"
-_FORMS: Final[Mapping[str, str]] = {
-    GATEWAY_FORM: "an id of letters, digits, _ and -, at most 64",
-    NAME_FORM: "a name of letters, digits, _ and -, at most 64",
-    TABLE_FORM: "a table's name: letters, digits and _, at most 64, no digit first",
-    STAMP_FORM: "a stamp: a decimal string",
-    CHECKPOINT_FORM: "the `X-Checkpoint-Id` of an answer",
-}
-_MUST_BE: Final[Mapping[str, str]] = {
-    "bool_parsing": "true or false",
-    "greater_than_equal": "at least {ge:,}",
-    "int_from_float": "a whole number",
-    "int_parsing": "a whole number",
-    "int_parsing_size": "a smaller number",
-    "less_than": "less than {lt:,}",
-    "less_than_equal": "at most {le:,}",
-    "string_too_long": "at most {max_length:,} characters long",
-}
-"""What a parameter must be that fails in one of pydantic's ways."""
-
-
-def check_query(given: Iterable[tuple[str, str]], known: Collection[str]) -> None:
-    """Refuse a query with a parameter that its address does not have, or that it has twice.
-
-    Raises:
-        ValidationFailed: it names the parameter, and those that there are.
-    """
-    seen: set[str] = set()
-    for name, _ in given:
-        if name not in known:
-            there = f"it has {', '.join(sorted(known))}" if known else "it has none"
-            raise ValidationFailed(
-                f"this address has no parameter {name[:64]}; {there}", field=name[:64]
-            )
-        if name in seen:
-            raise ValidationFailed(f"{name} was given twice; give it once", field=name)
-        seen.add(name)
-
-
-def malformed(fault: Mapping[str, Any]) -> ValidationFailed:
-    """Return the refusal of a parameter, from pydantic's description of its fault."""
-    name = str(fault["loc"][-1])
-    limits: Mapping[str, Any] = fault.get("ctx", {})
-    if limits.get("pattern") in _FORMS:
-        return wrong_form(name, limits["pattern"])
-    wanted = _MUST_BE.get(fault["type"])
-    if wanted is None:
-        return ValidationFailed(
-            f"{name} is not as /openapi.json describes this parameter", field=name
-        )
-    return ValidationFailed(f"{name} must be {wanted.format_map(limits)}", field=name)
-
-
-def wrong_form(name: str, form: str) -> ValidationFailed:
-    """Return the refusal of a parameter that is not of one of the forms of this module."""
-    return ValidationFailed(f"{name} must be {_FORMS[form]}", field=name)
-
-
 # --- no answer is cached --------------------------------------------------------------------------
 
 
@@ -302,54 +233,12 @@ class Uncached:
         await self._app(scope, receive, send_uncached)
 
 
-# --- apps -----------------------------------------------------------------------------------------
+# --- what routes ask for --------------------------------------------------------------------------
 
 
 ANSWER_BYTES_MAX: Final = 4_300_000
 """Lambda answers at most 6 MB, in which a binary body is base64: a third larger."""
 _METHOD_NOT_ALLOWED: Final = 405
-
-
-# --- what routes ask for --------------------------------------------------------------------------
-
-Gateway = Annotated[str, Path(description="The gateway's id.", pattern=GATEWAY_FORM)]
-
-
-async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
-    """Return the caller, who has a currently valid token for the gateway in the path."""
-    return caller_in(request, gateway)
-
-
-def caller_in(request: Request, gateway: str, *, even_deleted: bool = False) -> Caller:
-    """Return who asks, proved to hold a token for the gateway that is valid now.
-
-    Args:
-        request: the request.
-        gateway: the id in its path.
-        even_deleted: admit the caller even if the gateway was deleted.
-
-    Raises:
-        LakeSyncError: see `lakesync.runtime.auth.caller_of`.
-    """
-    context = _event(request.scope).get("requestContext", {}).get("authorizer", {}).get("lambda")
-    access = request.app.state.access
-    return caller_of(context, gateway, time.time(), access, even_deleted=even_deleted)
-
-
-ClientId = Annotated[
-    str | None,
-    Query(alias="clientId", description="Whose answer it is; the token's `sub` if left out."),
-]
-
-Client = Annotated[Caller, Depends(client_of_gateway)]
-
-
-async def client_even_of_deleted(request: Request, gateway: Gateway) -> Caller:
-    """Return the caller, of a gateway that may have been deleted."""
-    return caller_in(request, gateway, even_deleted=True)
-
-
-EvenOfDeleted = Annotated[Caller, Depends(client_even_of_deleted)]
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:
@@ -360,7 +249,7 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
         ValidationFailed: its compression is unknown or damaged, or it came changed.
     """
     body, headers = await request.body(), request.headers
-    check_whole(_event(request.scope), body, headers)
+    check_whole(event_of(request.scope), body, headers)
     return read_body(body, headers.get("content-encoding"), bytes_max)
 
 
@@ -409,8 +298,8 @@ def answer_json(request: Request, value: Mapping[str, object]) -> Response:
 
 
 def create_app(
-    *routers: APIRouter, access: Access | None = None, audit: Audit | None = None
-) -> FastAPI:
+    *routers: Router, access: Access | None = None, audit: Audit | None = None
+) -> Starlette:
     """Return an app that serves the routers with and without the ``/v1`` prefix.
 
     Args:
@@ -418,20 +307,20 @@ def create_app(
         access: admits callers; without it no route that requires a caller can be served.
         audit: records changes; without it no route for changes by administrators is served.
     """
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = Starlette()
+    app.router.redirect_slashes = False
     app.state.access = access
     app.state.audit = audit
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
     app.add_exception_handler(LakeSyncError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_unserved)
     app.add_middleware(_Boundary)
     app.add_middleware(Uncached)
     return app
 
 
-def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+def lambda_handler(app: Starlette) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """Return the function's handler: one request in, one response out, metrics written."""
     served = Mangum(app, lifespan="off")
 
@@ -447,7 +336,7 @@ def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, An
 def request_id(scope: Scope) -> str:
     """Return the request's id: API Gateway's, so that its access log and ours can be joined."""
     if "lakesync.request_id" not in scope:
-        given = _event(scope).get("requestContext", {}).get("requestId")
+        given = event_of(scope).get("requestContext", {}).get("requestId")
         scope["lakesync.request_id"] = str(given or uuid4())
     return str(scope["lakesync.request_id"])
 
@@ -470,7 +359,8 @@ def error_answer(scope: Scope, error: LakeSyncError) -> Response:
     return Response(text, error.status, headers, Encoding.JSON.value)
 
 
-def _event(scope: Scope) -> dict[str, Any]:
+def event_of(scope: Scope) -> dict[str, Any]:
+    """Return what API Gateway handed over for a request."""
     event: dict[str, Any] = scope.get("aws.event") or {}
     return event
 
@@ -479,11 +369,6 @@ async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LakeSyncError)  # noqa: S101 - what it was registered for
     observe.failure(error, method=request.method, path=request.url.path)
     return error_answer(request.scope, error)
-
-
-async def _on_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it was registered for
-    return error_answer(request.scope, malformed(error.errors()[0]))
 
 
 async def _on_unserved(request: Request, error: Exception) -> Response:

@@ -1,9 +1,13 @@
-"""The HTTP routes, one module for each family, and what surrounds each: guard and description.
+"""The HTTP routes, one module for each family, and what they share: parameters, guard, description.
 
 Each Lambda function serves one family. Routes are built around the service that they call, so that
 a module can be imported, and the whole API documented, without a service. Bodies are passed to
 `lakesync.wire` as raw bytes: their contents are documented in JSON Schemas, which only `document`
 loads, and enforced there.
+
+A route is declared by its endpoint, whose signature names what it asks of a request; see `Route`.
+Starlette serves it, and FastAPI documents it (`lakesync.runtime.api.document`), which takes longer
+to import than all that a push needs: ADR 39.
 
 Before any route's own code: who may call it, and a record of what it is about to change
     1. A route that `lakesync.runtime.auth` does not name cannot be created.
@@ -19,14 +23,15 @@ Laws J1-J3: ``docs/spec/audit.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+import inspect
+import re
+import time
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
-from fastapi import APIRouter
-from fastapi.dependencies.utils import get_flat_params
-from fastapi.exceptions import RequestValidationError
-from fastapi.params import Query
-from fastapi.routing import APIRoute
+from starlette import routing
+from starlette.requests import Request
+from starlette.responses import Response
 
 from lakesync.core.delta import CLIENT_ID_BYTES_MAX, parse
 from lakesync.core.gateway_identity import EPOCH_LENGTH_MAX
@@ -34,32 +39,252 @@ from lakesync.errors import InternalError, LakeSyncError, ValidationFailed
 from lakesync.gateway.admin_changes import NOT_KNOWN, Who
 from lakesync.ports import AuditOutcome
 from lakesync.runtime import http, observe
-from lakesync.runtime.auth import ALLOWED, EVEN_DELETED, is_gateway
-from lakesync.runtime.http import (
-    GATEWAY_FORM,
-    Encoding,
-    caller_in,
-    check_query,
-    request_id,
-    wrong_form,
+from lakesync.runtime.auth import (
+    ALLOWED,
+    EVEN_DELETED,
+    GATEWAY_ID,
+    Caller,
+    caller_of,
+    is_gateway,
 )
+from lakesync.runtime.http import Encoding, request_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
-    from fastapi import Request, Response
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
     from lakesync.gateway.admin_changes import Audit
     from lakesync.ports import AuditRecord
-    from lakesync.runtime.auth import Caller
 
-    Serve: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
-    Shows: TypeAlias = "Callable[[Asked], tuple[str, object]]"
+    Serve = Callable[[Request], Awaitable[Response]]
+    Shows = Callable[["Asked"], tuple[str, object]]
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+GATEWAY_FORM: Final = f"^{GATEWAY_ID}$"
+NAME_FORM: Final = "^[A-Za-z0-9_-]{1,64}$"
+TABLE_FORM: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+STAMP_FORM: Final = "^[0-9]{1,19}$"
+CHECKPOINT_FORM: Final = "^[0-9a-f]{16}-[0-9a-f]{16}$"
+_FORMS: Final = {
+    GATEWAY_FORM: "an id of letters, digits, _ and -, at most 64",
+    NAME_FORM: "a name of letters, digits, _ and -, at most 64",
+    TABLE_FORM: "a table's name: letters, digits and _, at most 64, no digit first",
+    STAMP_FORM: "a stamp: a decimal string",
+    CHECKPOINT_FORM: "the `X-Checkpoint-Id` of an answer",
+}
+"""What each ``pattern`` of a parameter allows, in words."""
+_TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
+_FALSE: Final = frozenset({"0", "false", "f", "no", "n", "off"})
+_SPACE: Final = r"[^\S\x1c-\x1f]*"
+_WHOLE: Final = re.compile(rf"{_SPACE}([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?{_SPACE}")
+_DIGITS_MAX: Final = 4_300
+
+
+@dataclass(eq=False)
+class Query:
+    """A parameter of the query: what an endpoint's ``Annotated`` argument says of it."""
+
+    description: str
+    _: KW_ONLY
+    alias: str = ""
+    """Its name in a request, where that differs from the argument's."""
+    pattern: str | None = None
+    max_length: int | None = None
+    ge: int | None = None
+    le: int | None = None
+    lt: int | None = None
+
+
+class Path(Query):
+    """A part of the path that varies."""
+
+
+class Parameter:
+    """One parameter of a route, read as its argument is annotated: text, a whole number, a flag.
+
+    Args:
+        argument: the endpoint's.
+        kind: its annotated type.
+        declared: what else is said of it.
+    """
+
+    def __init__(self, argument: inspect.Parameter, kind: object, declared: Query) -> None:
+        self.argument, self.kind, self.declared = argument, kind, declared
+        self.name = declared.alias or argument.name
+        kinds = {kind, *get_args(kind)}
+        self._convert = _flag if bool in kinds else _whole if int in kinds else _text
+        self._form = re.compile(declared.pattern) if declared.pattern else None
+
+    def read(self, request: Request) -> object:
+        """Return its value in a request, or its default.
+
+        Raises:
+            ValidationFailed: it is not as it was declared.
+        """
+        is_path = isinstance(self.declared, Path)
+        given = (request.path_params if is_path else request.query_params).get(self.name)
+        if given is None:
+            return self.argument.default
+        value = self._convert(self.name, given)
+        limits = self.declared
+        if self._form is not None and self._form.fullmatch(given) is None:
+            raise wrong_form(self.name, self._form.pattern)
+        if limits.max_length is not None and len(given) > limits.max_length:
+            raise _must_be(self.name, f"at most {limits.max_length:,} characters long")
+        if limits.ge is not None and value < limits.ge:
+            raise _must_be(self.name, f"at least {limits.ge:,}")
+        if limits.le is not None and value > limits.le:
+            raise _must_be(self.name, f"at most {limits.le:,}")
+        if limits.lt is not None and value >= limits.lt:
+            raise _must_be(self.name, f"less than {limits.lt:,}")
+        return value
+
+
+def _text(_: str, given: str) -> Any:
+    return given
+
+
+def _flag(name: str, given: str) -> Any:
+    if given.lower() in _TRUE:
+        return True
+    if given.lower() in _FALSE:
+        return False
+    raise _must_be(name, "true or false")
+
+
+def _whole(name: str, given: str) -> Any:
+    number = _WHOLE.fullmatch(given)
+    if number is None:
+        raise _must_be(name, "a whole number")
+    if len(number[1]) > _DIGITS_MAX:
+        raise _must_be(name, "a smaller number")
+    return int(number[1])
+
+
+def _must_be(name: str, wanted: str) -> ValidationFailed:
+    return ValidationFailed(f"{name} must be {wanted}", field=name)
+
+
+def check_query(given: Iterable[tuple[str, str]], known: Collection[str]) -> None:
+    """Refuse a query with a parameter that its address does not have, or that it has twice.
+
+    Raises:
+        ValidationFailed: it names the parameter, and those that there are.
+    """
+    seen: set[str] = set()
+    for name, _ in given:
+        if name not in known:
+            there = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise ValidationFailed(
+                f"this address has no parameter {name[:64]}; {there}", field=name[:64]
+            )
+        if name in seen:
+            raise ValidationFailed(f"{name} was given twice; give it once", field=name)
+        seen.add(name)
+
+
+def wrong_form(name: str, form: str) -> ValidationFailed:
+    """Return the refusal of a parameter that is not of one of the forms of this module."""
+    return _must_be(name, _FORMS[form])
+
+
+Gateway = Annotated[str, Path("The gateway's id.", pattern=GATEWAY_FORM)]
+ClientId = Annotated[
+    str | None, Query("Whose answer it is; the token's `sub` if left out.", alias="clientId")
+]
+
+# --- routes ---------------------------------------------------------------------------------------
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_CALLER: Final = "lakesync.caller"
+_FOR_TYPES: Final = {each.__name__: each for each in (Request, Response, Caller)}
+"""Names in the annotations of endpoints that their modules import for types alone."""
+
+
+class Route:
+    """One method of one path, and the endpoint that answers it.
+
+    Args:
+        method: of HTTP.
+        path: with ``{name}`` for each part that varies.
+        endpoint: answers. It gets its arguments by name: a `Request`, the `Caller` whom the guard
+            let in, and parameters, ``Annotated`` with `Path` or `Query`.
+        documented: how FastAPI describes it; see ``fastapi.routing.APIRoute``.
+    """
+
+    def __init__(
+        self, method: str, path: str, endpoint: Callable[..., Any], documented: dict[str, Any]
+    ) -> None:
+        self.method, self.path, self.endpoint, self.documented = method, path, endpoint, documented
+        self.operation = str(documented.get("operation_id"))
+        self.parameters: list[Parameter] = []
+        self._injected: list[tuple[str, type]] = []
+        hints = get_type_hints(endpoint, localns=_FOR_TYPES, include_extras=True)
+        for argument in inspect.signature(endpoint).parameters.values():
+            hint = hints[argument.name]
+            if hint in {Request, Caller}:
+                self._injected.append((argument.name, hint))
+            else:
+                kind, declared = get_args(hint)
+                self.parameters.append(Parameter(argument, kind, declared))
+
+    async def serve(self, request: Request) -> Response:
+        """Call the endpoint with what it asks of a request.
+
+        Raises:
+            ValidationFailed: a parameter is not as it was declared.
+        """
+        asked = {each.argument.name: each.read(request) for each in self.parameters}
+        for name, kind in self._injected:
+            asked[name] = request if kind is Request else request.scope[_CALLER]
+        response: Response = await self.endpoint(**asked)
+        return response
+
+
+class Router(routing.Router):
+    """Routes of one family.
+
+    Args:
+        guard: returns what serves a route, in place of the route itself.
+    """
+
+    def __init__(self, guard: Callable[[Route], Serve] | None = None) -> None:
+        self._guard = guard
+        super().__init__()
+        self.declared: list[Route] = []
+
+    def add(self, method: str, path: str, **documented: Any) -> Callable[[F], F]:
+        """Return what adds an endpoint; see `Route`."""
+
+        def added(endpoint: F) -> F:
+            route = Route(method, path, endpoint, documented)
+            self.declared.append(route)
+            serve = self._guard(route) if self._guard else route.serve
+            served = routing.Route(path, serve, methods=[method])
+            served.methods = {method}  # no HEAD beside GET
+            self.routes.append(served)
+            return endpoint
+
+        return added
+
+    def get(self, path: str, **documented: Any) -> Callable[[F], F]:
+        """Return what adds an endpoint for GET."""
+        return self.add("GET", path, **documented)
+
+    def post(self, path: str, **documented: Any) -> Callable[[F], F]:
+        """Return what adds an endpoint for POST."""
+        return self.add("POST", path, **documented)
+
+    def delete(self, path: str, **documented: Any) -> Callable[[F], F]:
+        """Return what adds an endpoint for DELETE."""
+        return self.add("DELETE", path, **documented)
+
 
 # --- guarded routes -------------------------------------------------------------------------------
 
 
-F = TypeVar("F", bound="Callable[..., Any]")
 AUDITED_BODY_BYTES_MAX: Final = 512 * 1024
 """The largest body that is searched for the target of a change: as large as any route accepts."""
 _SERVER_FAULT: Final = 500
@@ -113,53 +338,51 @@ def tried(request: Request) -> None:
     request.state.tried = True
 
 
-def guarded_router(**options: Any) -> APIRouter:
-    """Return a router whose routes are guarded."""
-    return APIRouter(route_class=GuardedRoute, **options)
+def guarded_router() -> Router:
+    """Return a router whose routes admit the roles in `ALLOWED`, and record what they change."""
+    return Router(_guarded)
 
 
-class GuardedRoute(APIRoute):
-    """A route that admits the roles in `ALLOWED`, and leaves a record of what it changes."""
+def _guarded(route: Route) -> Serve:
+    """Return what serves a route."""
+    operation, is_admin = route.operation, route.path.startswith("/admin/")
+    if operation not in ALLOWED:
+        raise TypeError(f"{route.path}: runtime/auth.py does not say who may ask {operation}")
+    shows: Shows | None = getattr(route.endpoint, _SHOWS, None)
+    if is_admin and route.method not in _READS and shows is None:
+        raise TypeError(f"{route.path}: {operation} changes something: mark it `audited`")
+    known = {one.name for one in route.parameters if not isinstance(one.declared, Path)}
 
-    def get_route_handler(self) -> Serve:
-        """Return the function that serves a request."""
-        serve: Serve = super().get_route_handler()
-        operation = str(self.operation_id)
-        if operation not in ALLOWED:
-            raise TypeError(f"{self.path}: runtime/auth.py does not say who may ask {operation}")
-        shows: Shows | None = getattr(self.endpoint, _SHOWS, None)
-        changes = self.path.startswith("/admin/") and bool(set(self.methods or ()) - _READS)
-        if changes and shows is None:
-            raise TypeError(f"{self.path}: {operation} changes something: mark it `audited`")
-
-        serve = self._checked(serve) if self.path.startswith("/admin/") else serve
-
-        async def guarded(request: Request) -> Response:
-            caller = _let_in(request, operation)
-            if shows is None:
-                return await serve(request)
-            return await _recorded(request, caller, operation, shows, serve)
-
-        return guarded
-
-    def _checked(self, serve: Serve) -> Serve:
-        """Return what serves requests, but none with a parameter that the route does not have."""
-        declared = get_flat_params(self.dependant)
-        known = frozenset(one.alias for one in declared if isinstance(one.field_info, Query))
-
-        async def checked(request: Request) -> Response:
+    async def serve(request: Request) -> Response:
+        if is_admin:
             check_query(request.query_params.multi_items(), known)
-            return await serve(request)
+        return await route.serve(request)
 
-        return checked
+    async def guarded(request: Request) -> Response:
+        caller = _let_in(request, operation)
+        if shows is None:
+            return await serve(request)
+        return await _recorded(request, caller, operation, shows, serve)
+
+    return guarded
 
 
 def _let_in(request: Request, operation: str) -> Caller:
+    """Return who asks, proved to hold a token for the gateway that is valid now; endpoints get it.
+
+    Raises:
+        LakeSyncError: see `lakesync.runtime.auth.caller_of`; or the role may not ask this.
+    """
     gateway = str(request.path_params["gateway"])
     if not is_gateway(gateway):
         raise wrong_form("gateway", GATEWAY_FORM)
-    caller = caller_in(request, gateway, even_deleted=operation in EVEN_DELETED)
+    context = http.event_of(request.scope).get("requestContext", {}).get("authorizer", {})
+    access, even_deleted = request.app.state.access, operation in EVEN_DELETED
+    caller = caller_of(
+        context.get("lambda"), gateway, time.time(), access, even_deleted=even_deleted
+    )
     caller.must_be_one_of(ALLOWED[operation])
+    request.scope[_CALLER] = caller
     return caller
 
 
@@ -188,8 +411,6 @@ def _outcome(error: Exception) -> tuple[AuditOutcome, str]:
     if isinstance(error, LakeSyncError):
         is_ours = error.status >= _SERVER_FAULT
         return (AuditOutcome.FAILED if is_ours else AuditOutcome.REFUSED), error.code
-    if isinstance(error, RequestValidationError):
-        return AuditOutcome.REFUSED, ValidationFailed.code
     return AuditOutcome.FAILED, InternalError.code
 
 

@@ -11,8 +11,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
-
 from lakesync.core.wording import utc_text
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import KINDS, USER_BYTES_MAX
@@ -20,17 +18,21 @@ from lakesync.gateway.admin_changes import record_to_json
 from lakesync.ports import AuditQuery
 from lakesync.ports.stores import TIME_DIGITS
 from lakesync.runtime import api
-from lakesync.runtime.api import audited
-from lakesync.runtime.http import Client, Gateway, answer_json, json_body
+from lakesync.runtime.api import Gateway, Query, Router, audited
+from lakesync.runtime.http import answer_json, json_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin_changes import Audit
     from lakesync.gateway.connected import ClientReport, ClientsAdmin
     from lakesync.ports import Revocation
     from lakesync.runtime.api import Asked
+    from lakesync.runtime.auth import Caller
 
 # --- pages of a list ------------------------------------------------------------------------------
 
@@ -68,12 +70,10 @@ _SHAPE: Final = (
     'send one of {"revoke": {"user": "…"}}, {"restore": {"client": "…"}}, {"release": '
     '{"client": "…"}}; what is revoked or restored is a user or a client'
 )
-ClientId = Annotated[
-    str | None, Query(alias="client", description="A client id: also say whose it is.")
-]
+ClientId = Annotated[str | None, Query("A client id: also say whose it is.", alias="client")]
 
 
-def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
+def add_access_routes(router: Router, service: AccessAdmin) -> None:
     """Add the routes around the service."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -86,10 +86,8 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
 
     @router.get(
         "/admin/access/{gateway}",
-        tags=["admin"],
         summary="Revoked users and clients, and the user of a client",
         operation_id="access",
-        response_class=Response,
         responses=api.answers("Access", "Users and clients that are refused."),
     )
     async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
@@ -101,15 +99,13 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
 
     @router.post(
         "/admin/access/{gateway}",
-        tags=["admin"],
         summary="Revoke or restore a user or a client, or release a client from its user",
         operation_id="changeAccess",
-        response_class=Response,
         responses=api.answers("Saved", "In force within a minute.", 413),
         openapi_extra=api.takes("AccessChange"),
     )
     @audited(shows)
-    async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:
+    async def change_access(gateway: Gateway, caller: Caller, request: Request) -> Response:
         """Change who may use the gateway. Safe to repeat."""
         body = await json_body(request, _SHAPE, ACCESS_BODY_BYTES_MAX)
         action, kind, name = _change(body)
@@ -151,11 +147,11 @@ CLIENTS_BODY_BYTES_MAX: Final = 4_096
 """A request to disconnect names one client."""
 _DISCONNECT_SHAPE: Final = 'send {"disconnect": {"client": "…"}}'
 _PLACE: Final = re.compile(r"[0-9a-f].*", re.DOTALL)
-Cursor = Annotated[str, Query(max_length=600, description="`next` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=CLIENTS_MAX, description="Clients wanted.")]
+Cursor = Annotated[str, Query("`next` of the page before.", max_length=600)]
+Limit = Annotated[int, Query("Clients wanted.", ge=1, le=CLIENTS_MAX)]
 
 
-def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) -> None:
+def add_client_routes(router: Router, service: Callable[[], ClientsAdmin]) -> None:
     """Add the routes around the service, which is made when it is first asked."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -164,10 +160,8 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
 
     @router.get(
         "/admin/clients/{gateway}",
-        tags=["admin"],
         summary="The clients: whose each is, whether it is connected, and how far behind",
         operation_id="clients",
-        response_class=Response,
         responses=api.answers("Clients", "Some of them; ask again with `next`."),
     )
     async def clients(
@@ -186,10 +180,8 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
 
     @router.post(
         "/admin/clients/{gateway}",
-        tags=["admin"],
         summary="Close a client's connections",
         operation_id="disconnectClient",
-        response_class=Response,
         responses=api.answers("Disconnected", "It may connect again.", 413, 502),
         openapi_extra=api.takes("Disconnect"),
     )
@@ -234,32 +226,24 @@ RECORDS_MAX: Final = 200
 """Audit records of one page: with both their states, under 2 MB."""
 _ID: Final = re.compile(rf"[0-9a-f]{{{TIME_DIGITS}}}-[0-9a-f]{{1,64}}")
 _TIME_MAX_MS: Final = 1 << 47
-Since = Annotated[
-    str | None, Query(max_length=40, description="Those from this time on, as ISO 8601.")
-]
-Until = Annotated[
-    str | None, Query(max_length=40, description="Those before this time, as ISO 8601.")
-]
+Since = Annotated[str | None, Query("Those from this time on, as ISO 8601.", max_length=40)]
+Until = Annotated[str | None, Query("Those before this time, as ISO 8601.", max_length=40)]
 WhoAsked = Annotated[
     str,
-    Query(alias="who", max_length=USER_BYTES_MAX, description="The user, or ARN, of the change."),
+    Query("The user, or ARN, of the change.", alias="who", max_length=USER_BYTES_MAX),
 ]
-Operation = Annotated[
-    str, Query(max_length=64, description="The change, as this description names it.")
-]
-RecordsCursor = Annotated[str, Query(max_length=200, description="`next` of the page before.")]
-RecordsLimit = Annotated[int, Query(ge=1, le=RECORDS_MAX, description="Records wanted.")]
+Operation = Annotated[str, Query("The change, as this description names it.", max_length=64)]
+RecordsCursor = Annotated[str, Query("`next` of the page before.", max_length=200)]
+RecordsLimit = Annotated[int, Query("Records wanted.", ge=1, le=RECORDS_MAX)]
 
 
-def add_audit_route(router: APIRouter, service: Audit) -> None:
+def add_audit_route(router: Router, service: Audit) -> None:
     """Add the route around the service."""
 
     @router.get(
         "/admin/audit/{gateway}",
-        tags=["admin"],
         summary="What was changed, when, and by whom",
         operation_id="audit",
-        response_class=Response,
         responses=api.answers("AuditRecords", "The latest first."),
     )
     async def audit(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
-
 from lakesync.core.config import flushing_to_json
 from lakesync.core.delta import parse
 from lakesync.core.layout import DEFAULT_SHARD
@@ -17,7 +15,16 @@ from lakesync.gateway.admin_changes import trial_to_json
 from lakesync.log.lanes import pull_units, push_units
 from lakesync.ports import GATEWAY_KIND
 from lakesync.runtime import api
-from lakesync.runtime.api import audited, guarded_router, tried
+from lakesync.runtime.api import (
+    TABLE_FORM,
+    Gateway,
+    Path,
+    Query,
+    Router,
+    audited,
+    guarded_router,
+    tried,
+)
 from lakesync.runtime.api.access import add_access_routes, add_audit_route, add_client_routes
 from lakesync.runtime.api.outlets import (
     add_connector_routes,
@@ -25,10 +32,13 @@ from lakesync.runtime.api.outlets import (
     add_flow_routes,
 )
 from lakesync.runtime.api.submissions import add_action_routes
-from lakesync.runtime.http import TABLE_FORM, Client, EvenOfDeleted, Gateway, answer_json, json_body
+from lakesync.runtime.http import answer_json, json_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from lakesync.actions.service import ActionAdmin
     from lakesync.connectors.connector_admin import ConnectorAdmin
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.connected import ClientsAdmin
     from lakesync.gateway.destination_admin import DestinationAdmin
     from lakesync.runtime.api import Asked
+    from lakesync.runtime.auth import Caller
 
     FlushNow = Callable[[str, str], Mapping[str, object]]
     DeleteNow = Callable[[str, str], Mapping[str, object]]
@@ -49,12 +60,10 @@ if TYPE_CHECKING:
 
 SCHEMA_BODY_BYTES_MAX: Final = 256 * 1024
 """A schema of 500 columns fits many times over."""
-DescribedTable = Annotated[
-    str | None, Query(max_length=64, description="The one table to describe.")
-]
+DescribedTable = Annotated[str | None, Query("The one table to describe.", max_length=64)]
 
 
-def add_schema_routes(router: APIRouter, service: AdminService) -> None:
+def add_schema_routes(router: Router, service: AdminService) -> None:
     """Add the routes around the service."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -67,10 +76,8 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.post(
         "/admin/schema/{gateway}",
-        tags=["admin"],
         summary="Register or evolve a table's schema; or demand one of every table",
         operation_id="registerSchema",
-        response_class=Response,
         responses=api.answers("Saved", "In force.", 409, 413),
         openapi_extra=api.takes("SchemaOrStrict"),
     )
@@ -93,10 +100,8 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.get(
         "/admin/schema/{gateway}",
-        tags=["admin"],
         summary="The schemas in force",
         operation_id="schemas",
-        response_class=Response,
         responses=api.answers("Schemas", "All tables', or one's.", 404),
     )
     async def list_schemas(
@@ -107,13 +112,11 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.get(
         "/sync/{gateway}/schema",
-        tags=["sync"],
         summary="The schemas of the tables that the caller may see",
         operation_id="clientSchemas",
-        response_class=Response,
         responses=api.answers("Schemas", "Those that the rules can show the caller."),
     )
-    async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
+    async def client_schemas(gateway: Gateway, client: Caller, request: Request) -> Response:
         """Return schemas, for who met another `schemaVersion` in a page than before."""
         visible = service.schemas_for(gateway, client.token.all)
         return answer_json(request, schemas_to_json(visible))
@@ -133,27 +136,25 @@ RULES_BODY_BYTES_MAX: Final = 256 * 1024
 CLAIMS_CHARACTERS_MAX: Final = 6 * 1024
 """Claims whose rows a dry run is asked for: as many as a token may hold."""
 RulesDryRun = Annotated[
-    bool, Query(alias="dryRun", description="Save nothing; answer what the rules would do.")
+    bool, Query("Save nothing; answer what the rules would do.", alias="dryRun")
 ]
 As = Annotated[
     str | None,
     Query(
+        "Claims of a client as a JSON object, `gw` apart: whose rows are wanted.",
         alias="as",
         max_length=CLAIMS_CHARACTERS_MAX,
-        description="Claims of a client as a JSON object, `gw` apart: whose rows are wanted.",
     ),
 ]
 
 
-def add_rules_routes(router: APIRouter, service: AdminService) -> None:
+def add_rules_routes(router: Router, service: AdminService) -> None:
     """Add the routes around the service."""
 
     @router.post(
         "/admin/sync-rules/{gateway}",
-        tags=["admin"],
         summary="Put sync rules in force, or try them",
         operation_id="saveSyncRules",
-        response_class=Response,
         responses=api.answers("SavedOrTried", "In force; or what they would do.", 413),
         openapi_extra=api.takes("SyncRules"),
     )
@@ -161,7 +162,7 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
     async def save_rules(
         gateway: Gateway,
         request: Request,
-        dry_run: RulesDryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        dry_run: RulesDryRun = False,  # noqa: FBT002 - passed by name
         claims: As = None,
     ) -> Response:
         """Set which rows each client sees and writes from now on; all faults are reported at once.
@@ -183,10 +184,8 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.get(
         "/admin/sync-rules/{gateway}",
-        tags=["admin"],
         summary="The sync rules in force",
         operation_id="syncRules",
-        response_class=Response,
         responses=api.answers("SyncRules", "As they were saved."),
     )
     async def rules(gateway: Gateway, request: Request) -> Response:
@@ -217,14 +216,14 @@ def _claims(text: str) -> dict[str, Any]:
 
 PLACEMENT_BODY_BYTES_MAX: Final = 4_096
 """A placement names one table and one shard."""
-Table = Annotated[str, Path(description="The table's name.", max_length=64)]
+Table = Annotated[str, Path("The table's name.", max_length=64)]
 TablesDryRun = Annotated[
-    bool, Query(alias="dryRun", description="Change nothing; only check whether it may be done.")
+    bool, Query("Change nothing; only check whether it may be done.", alias="dryRun")
 ]
 _SHAPE: Final = 'send {"table": "…", "shard": "…"}, and "dryRun": true to change nothing'
 
 
-def add_table_routes(router: APIRouter, service: AdminService) -> None:
+def add_table_routes(router: Router, service: AdminService) -> None:
     """Add the routes around the service."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -233,10 +232,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.get(
         "/admin/tables/{gateway}",
-        tags=["admin"],
         summary="Which shard each table is in",
         operation_id="tables",
-        response_class=Response,
         responses=api.answers("Tables", "Tables that were placed, and all shards."),
     )
     async def tables(gateway: Gateway, request: Request) -> Response:
@@ -245,10 +242,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.delete(
         "/admin/tables/{gateway}/{name}",
-        tags=["admin"],
         summary="Remove a table of which nothing is left",
         operation_id="removeTable",
-        response_class=Response,
         responses=api.answers("Removed", "It is gone, unless it was only tried.", 404, 409),
     )
     @audited(lambda asked: (asked.name, service.knows_table(asked.gateway, asked.name)))
@@ -256,7 +251,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         gateway: Gateway,
         name: Table,
         request: Request,
-        dry_run: TablesDryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        dry_run: TablesDryRun = False,  # noqa: FBT002 - passed by name
     ) -> Response:
         """Remove a table without a schema, without a bucket that names it, and without data here.
 
@@ -269,10 +264,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
 
     @router.post(
         "/admin/tables/{gateway}",
-        tags=["admin"],
         summary="Put a table into a shard",
         operation_id="placeTable",
-        response_class=Response,
         responses=api.answers("Placed", "In force, unless it was only tried.", 409, 413),
         openapi_extra=api.takes("Placement"),
     )
@@ -318,12 +311,10 @@ def _costs(gateway: str, table: str, layouts: tuple[Layout, Layout]) -> dict[str
 
 FLUSHING_BODY_BYTES_MAX: Final = 64 * 1024
 """A declaration: all budgets that there may be fit."""
-FlushedTable = Annotated[
-    str, Query(alias="table", pattern=TABLE_FORM, description="Flush only this table.")
-]
+FlushedTable = Annotated[str, Query("Flush only this table.", alias="table", pattern=TABLE_FORM)]
 
 
-def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushNow) -> None:
+def add_flush_routes(router: Router, service: AdminService, flush_now: FlushNow) -> None:
     """Add the routes around the service.
 
     Args:
@@ -335,10 +326,8 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
 
     @router.post(
         "/admin/flush/{gateway}",
-        tags=["admin"],
         summary="Flush now, everything or one table",
         operation_id="flush",
-        response_class=Response,
         responses=api.answers("Flushed", "All that was asked for is announced.", 404, 502),
     )
     @audited(lambda asked: ("", service.metrics(asked.gateway).get("flushedHlc")))
@@ -355,10 +344,8 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
 
     @router.get(
         "/admin/flushing/{gateway}",
-        tags=["admin"],
         summary="When the gateway is flushed",
         operation_id="flushing",
-        response_class=Response,
         responses=api.answers("Flushing", "As it was declared."),
     )
     async def flushing(gateway: Gateway, request: Request) -> Response:
@@ -367,10 +354,8 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
 
     @router.post(
         "/admin/flushing/{gateway}",
-        tags=["admin"],
         summary="Declare when the gateway is flushed",
         operation_id="saveFlushing",
-        response_class=Response,
         responses=api.answers("FlushingSaved", "In force.", 409, 413),
         openapi_extra=api.takes("Flushing"),
     )
@@ -388,7 +373,7 @@ def add_flush_routes(router: APIRouter, service: AdminService, flush_now: FlushN
 # --- deletion -------------------------------------------------------------------------------------
 
 
-def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: DeleteNow) -> None:
+def add_deletion_route(router: Router, access: AccessAdmin, delete_now: DeleteNow) -> None:
     """Add the route around a function that deletes a gateway for a user and reports progress."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -397,14 +382,12 @@ def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: Delet
 
     @router.delete(
         "/admin/gateways/{gateway}",
-        tags=["admin"],
         summary="Delete the gateway, for good",
         operation_id="deleteGateway",
-        response_class=Response,
         responses=api.answers("Deletion", "How far that is; ask again if not gone.", 404, 502),
     )
     @audited(shows)
-    async def delete_gateway(gateway: Gateway, caller: EvenOfDeleted, request: Request) -> Response:
+    async def delete_gateway(gateway: Gateway, caller: Caller, request: Request) -> Response:
         """Remove everything that is stored of the gateway, and count what is left. Safe to repeat.
 
         From the first answer on nothing is accepted. Its id is never used again.
@@ -417,10 +400,7 @@ def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: Delet
 
 ByTable = Annotated[
     bool,
-    Query(
-        alias="tables",
-        description="Also count each table: what waits is read, and rows up to a bound.",
-    ),
+    Query("Also count each table: what waits is read, and rows up to a bound.", alias="tables"),
 ]
 
 
@@ -435,7 +415,7 @@ def admin_routes(
     audit: Audit,
     clients: Callable[[], ClientsAdmin],
     flows: Callable[[], FlowAdmin],
-) -> APIRouter:
+) -> Router:
     """Return the routes around the services.
 
     Args:
@@ -470,16 +450,14 @@ def admin_routes(
 
     @router.get(
         "/admin/metrics/{gateway}",
-        tags=["admin"],
         summary="Buffer statistics",
         operation_id="adminMetrics",
-        response_class=Response,
         responses=by_table,
     )
     async def admin_metrics(
         gateway: Gateway,
         request: Request,
-        tables: ByTable = False,  # noqa: FBT002 - FastAPI passes it by name
+        tables: ByTable = False,  # noqa: FBT002 - passed by name
     ) -> Response:
         """Return how much waits to be flushed, for how long, and how far the log is."""
         each = {"byTable": service.table_metrics(gateway)} if tables else {}
@@ -487,13 +465,11 @@ def admin_routes(
 
     @router.get(
         "/sync/{gateway}/metrics",
-        tags=["sync"],
         summary="Buffer statistics of what the caller may see",
         operation_id="metrics",
-        response_class=Response,
         responses=documented,
     )
-    async def sync_metrics(gateway: Gateway, client: Client, request: Request) -> Response:
+    async def sync_metrics(gateway: Gateway, client: Caller, request: Request) -> Response:
         """Get the same; only the tables and `headHlc` where rules keep anything from the caller."""
         claims = None if client.is_administrator else client.token.all
         return answer_json(request, service.metrics(gateway, claims))

@@ -9,11 +9,13 @@ administrators declare: `lakesync.runtime.api.admin_schemas`.
 
 from __future__ import annotations
 
+import inspect
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
+import fastapi
+from starlette.responses import Response
+from starlette.routing import compile_path
 
 from lakesync.connectors.registry import EVERY_MINUTES_MAX
 from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
@@ -28,6 +30,7 @@ from lakesync.runtime.api import (
     NAME,
     STAMP,
     TEXT,
+    Path,
     Schema,
     list_of,
     object_of,
@@ -46,7 +49,7 @@ from lakesync.runtime.api.submissions import action_routes, attachment_routes, p
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
+    from lakesync.runtime.api import Parameter, Route, Router
 
 # --- clients --------------------------------------------------------------------------------------
 
@@ -444,6 +447,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
 # --- the document ---------------------------------------------------------------------------------
 
 
+_LIMITS: Final = ("pattern", "max_length", "ge", "le", "lt")
 _DESCRIPTION: Final = """\
 Offline-first clients push and pull column-level changes; the same rows reach the lake.
 
@@ -458,7 +462,7 @@ class Description:
         open_routes: those that need no token; they serve the description, and pass themselves.
     """
 
-    def __init__(self, open_routes: APIRouter) -> None:
+    def __init__(self, open_routes: Router) -> None:
         # Describing calls no service, so there is none.
         nothing: Any = None
         families = (
@@ -472,14 +476,20 @@ class Description:
             webhook_routes(nothing),
             admin_routes(*[nothing] * 10),
         )
-        self._routes = [route for family in families for route in family.routes]
+        self._routes = [
+            route
+            for family in families
+            for route in family.declared
+            if route.documented.get("include_in_schema", True)
+        ]
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
-        document = get_openapi(
-            title="LakeSync", version="1", description=_DESCRIPTION, routes=self._routes
-        )
+        """Return the OpenAPI document, as FastAPI makes it of an app with these routes."""
+        app = fastapi.FastAPI(title="LakeSync", version="1", description=_DESCRIPTION)
+        for route in self._routes:
+            _add(app, route)
+        document = app.openapi()
         document["servers"] = [{"url": "/"}, {"url": "/v1"}]
         for operations in document["paths"].values():
             for operation in operations.values():
@@ -496,10 +506,34 @@ class Description:
     def methods_at(self, path: str) -> list[str]:
         """Return the methods that an address offers; none if there is no such address."""
         return sorted(
-            method
-            for route in self._routes
-            if isinstance(route, APIRoute)
-            and route.include_in_schema
-            and route.path_regex.match(path)
-            for method in route.methods or ()
+            route.method for route in self._routes if compile_path(route.path)[0].match(path)
         )
+
+
+def _add(app: fastapi.FastAPI, route: Route) -> None:
+    """Add a route to an app that only describes it: FastAPI reads its endpoint's signature."""
+
+    def endpoint() -> None: ...
+
+    endpoint.__name__, endpoint.__doc__ = route.endpoint.__name__, route.endpoint.__doc__
+    parameters = [_parameter(each) for each in route.parameters]
+    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    family = route.path.split("/")[1]
+    app.add_api_route(
+        route.path,
+        endpoint,
+        methods=[route.method],
+        tags=[family if family in {"sync", "admin"} else "open"],
+        response_class=Response,
+        **route.documented,
+    )
+
+
+def _parameter(parameter: Parameter) -> inspect.Parameter:
+    declared, argument = parameter.declared, parameter.argument
+    kind = fastapi.Path if isinstance(declared, Path) else fastapi.Query
+    limits = {name: value for name in _LIMITS if (value := getattr(declared, name)) is not None}
+    said = kind(alias=parameter.name, description=declared.description, **limits)
+    return argument.replace(
+        annotation=Annotated[parameter.kind, said], kind=inspect.Parameter.KEYWORD_ONLY
+    )

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from lakesync.errors import NotFound
 from lakesync.runtime import api
+from lakesync.runtime.api import Gateway, Path, Router
 from lakesync.runtime.api.outlets import add_type_route
-from lakesync.runtime.http import Gateway, answer_json
+from lakesync.runtime.http import answer_json
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
     from lakesync.runtime.api.document import Description
 
+UnservedPath = Annotated[str, Path("An address that no function serves.", alias="path")]
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -26,13 +30,13 @@ _SOCKET: Final = (
 )
 
 
-def open_routes(socket_url: str) -> APIRouter:
+def open_routes(socket_url: str) -> Router:
     """Return the routes. The rest of the API is imported only when its description is needed.
 
     Args:
         socket_url: where clients open WebSockets.
     """
-    router = APIRouter(tags=["open"])
+    router = Router()
 
     @cache
     def description() -> Description:
@@ -44,7 +48,6 @@ def open_routes(socket_url: str) -> APIRouter:
         "/health",
         summary="Liveness",
         operation_id="health",
-        response_class=Response,
         responses=api.answers("Health", "The API answers.", common=()),
         openapi_extra={"security": []},
     )
@@ -63,12 +66,13 @@ def open_routes(socket_url: str) -> APIRouter:
         """Tell existing clients where WebSockets are."""
         raise NotFound(_SOCKET.format(url=socket_url))
 
-    @router.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
-    async def unserved(path: str) -> Response:
+    async def unserved(path: UnservedPath) -> Response:
         """Refuse a request that no route of API Gateway took; state if only the method is wrong."""
         methods = description().methods_at(f"/{path}")
         if methods:
             raise HTTPException(405, headers={"allow": ", ".join(methods)})
         raise HTTPException(404)
 
+    for method in _METHODS:
+        router.add(method, "/{path:path}", include_in_schema=False)(unserved)
     return router

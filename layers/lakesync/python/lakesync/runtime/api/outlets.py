@@ -10,25 +10,18 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
-
 from lakesync.core.clock import stamp
 from lakesync.core.destinations import destination_to_json
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.runtime import api
-from lakesync.runtime.api import audited, tried
-from lakesync.runtime.http import (
-    NAME_FORM,
-    Encoding,
-    Gateway,
-    answer,
-    answer_json,
-    body_of,
-    json_body,
-)
+from lakesync.runtime.api import NAME_FORM, Gateway, Path, Query, Router, audited, tried
+from lakesync.runtime.http import Encoding, answer, answer_json, body_of, json_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from lakesync.connectors.connector_admin import ConnectorAdmin
     from lakesync.connectors.incoming_webhooks import Webhooks
@@ -49,24 +42,21 @@ _SHAPE: Final = (
 )
 _DECLARED: Final = ("type", "isPolling", "everyMinutes", "configuration")
 """What of a connector is declared; the rest says how far it is."""
-ConnectorName = Annotated[str, Path(description="The connector's name.", pattern=NAME_FORM)]
+ConnectorName = Annotated[str, Path("The connector's name.", pattern=NAME_FORM)]
 
-ConnectorDryRun = Annotated[
-    bool, Query(alias="dryRun", description="Ask the source; store nothing.")
-]
+ConnectorDryRun = Annotated[bool, Query("Ask the source; store nothing.", alias="dryRun")]
 WithSchemas = Annotated[
-    bool, Query(alias="schemas", description="Of a dry run: answer the tables' schemas, too.")
+    bool, Query("Of a dry run: answer the tables' schemas, too.", alias="schemas")
 ]
 
 
-def add_type_route(router: APIRouter) -> None:
+def add_type_route(router: Router) -> None:
     """Add the open route that lists the types of connectors."""
 
     @router.get(
         "/connectors/types",
         summary="Types of connectors, and how each is configured",
         operation_id="connectorTypes",
-        response_class=Response,
         responses=api.answers("ConnectorTypes", "With JSON Schemas.", common=()),
         openapi_extra={"security": []},
     )
@@ -77,7 +67,7 @@ def add_type_route(router: APIRouter) -> None:
         return _listed(request, all_described())
 
 
-def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin]) -> None:
+def add_connector_routes(router: Router, service: Callable[[], ConnectorAdmin]) -> None:
     """Add the routes around the service, which is made when it is first asked."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -86,10 +76,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.post(
         "/admin/connectors/{gateway}",
-        tags=["admin"],
         summary="Register a connector, and begin to poll it; or test its settings",
         operation_id="registerConnector",
-        response_class=Response,
         responses=api.answers("Registered", "It is polled, or tested.", 404, 409, 413, 502),
         openapi_extra=api.takes("Connector"),
     )
@@ -97,7 +85,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
     async def register(
         gateway: Gateway,
         request: Request,
-        dry_run: ConnectorDryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        dry_run: ConnectorDryRun = False,  # noqa: FBT002 - passed by name
         with_schemas: WithSchemas = False,  # noqa: FBT002
     ) -> Response:
         """Register a connector, after its source was queried. Its secrets are never returned."""
@@ -118,10 +106,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.get(
         "/admin/connectors/{gateway}",
-        tags=["admin"],
         summary="The connectors, and how far they are",
         operation_id="connectors",
-        response_class=Response,
         responses=api.answers("Connectors", "Without secrets."),
     )
     async def connectors(gateway: Gateway, request: Request) -> Response:
@@ -130,10 +116,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.get(
         "/admin/connectors/{gateway}/{name}",
-        tags=["admin"],
         summary="One connector, with its settings and dead letters",
         operation_id="connector",
-        response_class=Response,
         responses=api.answers("ConnectorState", "Without secrets.", 404),
     )
     async def connector(gateway: Gateway, name: ConnectorName, request: Request) -> Response:
@@ -142,10 +126,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.post(
         "/admin/connectors/{gateway}/{name}",
-        tags=["admin"],
         summary="Check, run, pause, resume, reset or configure a connector",
         operation_id="changeConnector",
-        response_class=Response,
         responses=api.answers("Done", "It is done.", 404, 409, 413, 502),
         openapi_extra=api.takes("ConnectorAction"),
     )
@@ -158,10 +140,8 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
 
     @router.delete(
         "/admin/connectors/{gateway}/{name}",
-        tags=["admin"],
         summary="Remove a connector; delivered rows stay",
         operation_id="removeConnector",
-        response_class=Response,
         responses=api.answers("Unregistered", "It is polled no more.", 404, 502),
     )
     @audited(shows)
@@ -204,17 +184,16 @@ def _listed(request: Request, values: list[dict[str, Any]]) -> Response:
 # --- webhooks -------------------------------------------------------------------------------------
 
 
-def webhook_routes(service: Webhooks) -> APIRouter:
+def webhook_routes(service: Webhooks) -> Router:
     """Return the route around the service."""
     from lakesync.connectors.incoming_webhooks import WEBHOOK_BODY_BYTES_MAX  # noqa: PLC0415
 
-    router = APIRouter(tags=["open"])
+    router = Router()
 
     @router.post(
         "/connectors/{gateway}/{name}/webhook",
         summary="Take a signed webhook of a connector's source",
         operation_id="takeWebhook",
-        response_class=Response,
         responses=api.answers(
             "WebhookTaken", "Its changes are durable.", 409, 413, 502,
             common=(400, 401, 429, 503),
@@ -243,19 +222,17 @@ def webhook_routes(service: Webhooks) -> APIRouter:
 DESTINATION_BODY_BYTES_MAX: Final = 256 * 1024
 """A declaration: all buckets that there may be fit."""
 DESTINATION_ACTIONS: Final = ("pause", "resume", "backfill", "replay")
-DestinationName = Annotated[str, Path(description="The destination's name.", max_length=64)]
-DestinationAction = Annotated[
-    str, Path(description=f"One of {', '.join(DESTINATION_ACTIONS)}.", max_length=64)
-]
+DestinationName = Annotated[str, Path("The destination's name.", max_length=64)]
+DestinationAction = Annotated[str, Path(f"One of {', '.join(DESTINATION_ACTIONS)}.", max_length=64)]
 DestinationDryRun = Annotated[
-    bool, Query(alias="dryRun", description="Save nothing; only check the declaration.")
+    bool, Query("Save nothing; only check the declaration.", alias="dryRun")
 ]
 CheckDatabase = Annotated[
-    bool, Query(description="Ask the database first; false declares one that does not answer yet.")
+    bool, Query("Ask the database first; false declares one that does not answer yet.")
 ]
 
 
-def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None:
+def add_destination_routes(router: Router, service: DestinationAdmin) -> None:
     """Add the routes around the service."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -264,10 +241,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     @router.get(
         "/admin/destinations/{gateway}",
-        tags=["admin"],
         summary="The destinations, and the status of each",
         operation_id="destinations",
-        response_class=Response,
         responses=api.answers("Destinations", "All that are declared.", 502),
     )
     async def destinations(gateway: Gateway, request: Request) -> Response:
@@ -279,10 +254,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     @router.post(
         "/admin/destinations/{gateway}/{name}",
-        tags=["admin"],
         summary="Declare a destination, or check a declaration",
         operation_id="declareDestination",
-        response_class=Response,
         responses=api.answers("Destination", "Declared, and being filled.", 409, 413, 502),
         openapi_extra=api.takes("DestinationDeclared"),
     )
@@ -291,7 +264,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         gateway: Gateway,
         name: DestinationName,
         request: Request,
-        dry_run: DestinationDryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        dry_run: DestinationDryRun = False,  # noqa: FBT002 - passed by name
         check: CheckDatabase = True,  # noqa: FBT002
     ) -> Response:
         """Apply batches there too, from now on; all faults are reported at once. Safe to repeat."""
@@ -303,10 +276,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     @router.delete(
         "/admin/destinations/{gateway}/{name}",
-        tags=["admin"],
         summary="Remove a destination; its tables stay",
         operation_id="removeDestination",
-        response_class=Response,
         responses=api.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
     )
     @audited(shows)
@@ -322,10 +293,8 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
     @router.post(
         "/admin/destinations/{gateway}/{name}/{action}",
-        tags=["admin"],
         summary="Pause or resume a destination, fill it again, retry refused rows",
         operation_id="changeDestination",
-        response_class=Response,
         responses=api.answers("DestinationChanged", "In force, or asked for.", 404, 502),
     )
     @audited(shows)
@@ -384,17 +353,15 @@ FLOW_BODY_BYTES_MAX: Final = 256 * 1024
 """A declaration: all buckets that there may be fit."""
 FLOW_ACTIONS: Final = ("pause", "resume", "run", "backfill")
 _FROM: Final = 'send {"from": "2026-11-25T00:00:00Z"}, or {} to deliver everything again'
-FlowName = Annotated[str, Path(description="The flow's name.", max_length=64)]
-FlowAction = Annotated[str, Path(description=f"One of {', '.join(FLOW_ACTIONS)}.", max_length=64)]
-FlowDryRun = Annotated[
-    bool, Query(alias="dryRun", description="Save nothing; return what would move.")
-]
+FlowName = Annotated[str, Path("The flow's name.", max_length=64)]
+FlowAction = Annotated[str, Path(f"One of {', '.join(FLOW_ACTIONS)}.", max_length=64)]
+FlowDryRun = Annotated[bool, Query("Save nothing; return what would move.", alias="dryRun")]
 CheckEnds = Annotated[
-    bool, Query(description="Ask both ends first; false declares a flow whose ends do not answer.")
+    bool, Query("Ask both ends first; false declares a flow whose ends do not answer.")
 ]
 
 
-def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None:
+def add_flow_routes(router: Router, service: Callable[[], FlowAdmin]) -> None:
     """Add the routes around the service, which is made when it is first asked."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -402,10 +369,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
 
     @router.get(
         "/admin/flows/{gateway}",
-        tags=["admin"],
         summary="The flows, and the status of each",
         operation_id="flows",
-        response_class=Response,
         responses=api.answers("Flows", "Destinations are flows from the gateway.", 502),
     )
     async def flows(gateway: Gateway, request: Request) -> Response:
@@ -414,10 +379,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
 
     @router.post(
         "/admin/flows/{gateway}",
-        tags=["admin"],
         summary="Declare a flow, or plan one",
         operation_id="declareFlow",
-        response_class=Response,
         responses=api.answers("FlowAnswered", "Declared, or planned.", 404, 409, 413, 502),
         openapi_extra=api.takes("FlowDeclared"),
     )
@@ -425,7 +388,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
     async def declare(
         gateway: Gateway,
         request: Request,
-        dry_run: FlowDryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        dry_run: FlowDryRun = False,  # noqa: FBT002 - passed by name
         check: CheckEnds = True,  # noqa: FBT002
     ) -> Response:
         """Let rows move from now on; every fault is named at once. Safe to repeat."""
@@ -437,10 +400,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
 
     @router.delete(
         "/admin/flows/{gateway}/{name}",
-        tags=["admin"],
         summary="Remove a flow; delivered rows stay",
         operation_id="removeFlow",
-        response_class=Response,
         responses=api.answers("FlowRemoved", "Nothing moves any more.", 404, 409, 502),
     )
     @audited(shows)
@@ -451,10 +412,8 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
 
     @router.post(
         "/admin/flows/{gateway}/{name}/{action}",
-        tags=["admin"],
         summary="Pause, resume or run a flow, or deliver everything again",
         operation_id="changeFlow",
-        response_class=Response,
         responses=api.answers("FlowChanged", "In force, or asked for.", 404, 409, 413, 502),
         openapi_extra=api.takes("FlowAction"),
     )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.responses import Response
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.gateway_identity import EPOCH_LENGTH_MAX
@@ -26,18 +26,21 @@ from lakesync.delivery.source_pull import PLACES_CHARS_MAX
 from lakesync.errors import NotFound, SourceUnavailable
 from lakesync.log.lanes import DEFAULT_LIMITS
 from lakesync.runtime import api, http, observe
-from lakesync.runtime.api import guarded_router
-from lakesync.runtime.auth import noted
-from lakesync.runtime.http import (
-    ANSWER_BYTES_MAX,
+from lakesync.runtime.api import (
     CHECKPOINT_FORM,
-    NOT_CACHED,
     STAMP_FORM,
     TABLE_FORM,
-    Client,
     ClientId,
-    Encoding,
     Gateway,
+    Query,
+    Router,
+    guarded_router,
+)
+from lakesync.runtime.auth import Caller, noted
+from lakesync.runtime.http import (
+    ANSWER_BYTES_MAX,
+    NOT_CACHED,
+    Encoding,
     answer,
     answer_encoding,
     answer_json,
@@ -52,12 +55,12 @@ from lakesync.wire import jsonish, proto
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.requests import Request
+
     from lakesync.compat.follower_pulls import CheckpointFrames, CheckpointService, FollowingPulls
-    from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
     from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.pull import PullService
-    from lakesync.runtime.auth import Caller
     from lakesync.runtime.websockets import SocketTickets
 
     Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -80,59 +83,50 @@ _POST_ANSWERS: Final = api.answers("PullPage", _MEANS, 404, 409, 410, 413, 502, 
 
 Since = Annotated[
     str,
-    Query(pattern=STAMP_FORM, description="The cursor: `serverHlc` of the page before."),
+    Query("The cursor: `serverHlc` of the page before.", pattern=STAMP_FORM),
 ]
 Limit = Annotated[
     int,
-    Query(
-        ge=1,
-        description="Deltas wanted; a page holds whole commits, and 10,000 deltas at the most.",
-    ),
+    Query("Deltas wanted; a page holds whole commits, and 10,000 deltas at the most.", ge=1),
 ]
 Epoch = Annotated[
     str,
     Query(
+        "`epoch` of a page or receipt. Refused (409) if it is another gateway's.",
         max_length=EPOCH_LENGTH_MAX,
-        description="`epoch` of a page or receipt. Refused (409) if it is another gateway's.",
     ),
 ]
 Snapshot = Annotated[
     str,
     Query(
-        max_length=PLACES_CHARS_MAX,
-        description="`begin` for all rows as they are, after a 410, or `begin:todos,notes` to have "
+        "`begin` for all rows as they are, after a 410, or `begin:todos,notes` to have "
         "these tables first; then `snapshot` of the page before, for as long as there is one. "
         "Pages of a source always have one.",
+        max_length=PLACES_CHARS_MAX,
     ),
 ]
-Scope = Annotated[str, Query(max_length=SCOPE_CHARS_MAX, description="`scope` of the page before.")]
+Scope = Annotated[str, Query("`scope` of the page before.", max_length=SCOPE_CHARS_MAX)]
 Removes = Annotated[
     bool,
-    Query(
-        description="The client knows `REMOVE`: a row that it may no longer see is removed, not "
-        "deleted."
-    ),
+    Query("The client knows `REMOVE`: a row that it may no longer see is removed, not deleted."),
 ]
 OwnCursor = Annotated[
     bool,
-    Query(
-        alias="ownCursor",
-        description="The client merges by stamps, and receipts do not move its cursor.",
-    ),
+    Query("The client merges by stamps, and receipts do not move its cursor.", alias="ownCursor"),
 ]
 Fresh = Annotated[
     bool,
     Query(
-        description="The last page ends at the newest commit, even while many write; else it may "
+        "The last page ends at the newest commit, even while many write; else it may "
         "end a quarter of a second before, and says so in `behindMs`."
     ),
 ]
 AtLeast = Annotated[
     str,
     Query(
+        "The same up to this stamp alone: `serverHlc` of a receipt.",
         alias="atLeast",
         pattern=STAMP_FORM,
-        description="The same up to this stamp alone: `serverHlc` of a receipt.",
     ),
 ]
 
@@ -140,42 +134,33 @@ AtLeast = Annotated[
 Quarantined = Annotated[
     int | None,
     Query(
+        "How many of the client's edits were refused, for administrators to see.",
         ge=0,
         le=QUARANTINED_MAX,
-        description="How many of the client's edits were refused, for administrators to see.",
     ),
 ]
 
 
-def _at_least(
-    fresh: Fresh = False,  # noqa: FBT002 - FastAPI passes it by name
-    at_least: AtLeast = "0",
-) -> Stamp:
-    """Return the stamp up to which the last page must reach."""
-    return STAMP_MAX if fresh else jsonish.stamp_parameter(at_least, "atLeast")
-
-
-Freshness = Annotated[int, Depends(_at_least)]
 Source = Annotated[
     str | None,
     Query(
-        max_length=_SOURCE_LENGTH_MAX,
-        description="The declared destination to pull from, in place of the gateway: by the same "
+        "The declared destination to pull from, in place of the gateway: by the same "
         "rules, page after page by `snapshot` alone.",
+        max_length=_SOURCE_LENGTH_MAX,
     ),
 ]
 
 
 def pull_routes(
     service: PullService | FollowingPulls | SourcePulls, *, of_sources: bool = False
-) -> APIRouter:
+) -> Router:
     """Return the routes around the service.
 
     Args:
         service: answers.
         of_sources: whether it answers only for sources.
     """
-    router = guarded_router(tags=["sync"])
+    router = guarded_router()
 
     def page(request: Request, client: Caller, gateway: str, asked: Pull) -> Response:
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
@@ -188,12 +173,11 @@ def pull_routes(
         "/sync/{gateway}/pull",
         summary="Fetch what is new",
         operation_id="pull",
-        response_class=Response,
         responses=_ANSWERS,
     )
     async def pull(
         gateway: Gateway,
-        client: Client,
+        client: Caller,
         request: Request,
         since: Since = "0",
         client_id: ClientId = None,
@@ -201,11 +185,12 @@ def pull_routes(
         epoch: Epoch = "",
         snapshot: Snapshot = "",
         scope: Scope = "",
-        removes: Removes = False,  # noqa: FBT002 - FastAPI passes it by name
+        removes: Removes = False,  # noqa: FBT002 - passed by name
         own_cursor: OwnCursor = False,  # noqa: FBT002 - as above
-        at_least: Freshness = 0,
         source: Source = None,
         quarantined: Quarantined = None,
+        fresh: Fresh = False,  # noqa: FBT002 - as above
+        at_least: AtLeast = "0",
     ) -> Response:
         """Return the next page after a cursor. Safe to repeat.
 
@@ -222,7 +207,7 @@ def pull_routes(
             removes=removes,
             scope=scope,
             own_cursor=own_cursor,
-            at_least=at_least,
+            at_least=STAMP_MAX if fresh else jsonish.stamp_parameter(at_least, "atLeast"),
             source=_source(source, of_sources),
             quarantined=quarantined,
         )
@@ -232,12 +217,11 @@ def pull_routes(
         "/sync/{gateway}/pull",
         summary="Fetch what is new, asked for in a body",
         operation_id="pullByPost",
-        response_class=Response,
         responses=_POST_ANSWERS,
         openapi_extra=api.takes("Pull", protobuf=True),
     )
     async def pull_by_post(
-        gateway: Gateway, client: Client, request: Request, source: Source = None
+        gateway: Gateway, client: Caller, request: Request, source: Source = None
     ) -> Response:
         """Return the same page as GET, for clients whose position does not fit an address."""
         sent = request_encoding(request.headers.get("content-type"))
@@ -283,36 +267,33 @@ _PARTS_MAX: Final = 10**9
 
 Table = Annotated[
     str | None,
-    Query(pattern=TABLE_FORM, description="Asks for one part of this table."),
+    Query("Asks for one part of this table.", pattern=TABLE_FORM),
 ]
-Part = Annotated[
-    int | None, Query(ge=0, lt=_PARTS_MAX, description="Which part of the table, from 0.")
-]
+Part = Annotated[int | None, Query("Which part of the table, from 0.", ge=0, lt=_PARTS_MAX)]
 Which = Annotated[
     str | None,
     Query(
+        "`X-Checkpoint-Id` of the part before, so that all are of one checkpoint.",
         pattern=CHECKPOINT_FORM,
-        description="`X-Checkpoint-Id` of the part before, so that all are of one checkpoint.",
     ),
 ]
 
 
-def checkpoint_routes(service: CheckpointService) -> APIRouter:
+def checkpoint_routes(service: CheckpointService) -> Router:
     """Return the route around the service."""
-    router = guarded_router(tags=["sync"])
+    router = guarded_router()
 
     @router.get(
         "/sync/{gateway}/checkpoint",
         summary="Fetch all rows",
         operation_id="checkpoint",
-        response_class=Response,
         responses=api.binary_answers(
             STREAM, "Frames: four bytes of length, then a SyncResponse.", 404, 410, 413, 502
         ),
     )
     async def checkpoint(
         gateway: Gateway,
-        client: Client,
+        client: Caller,
         request: Request,
         table: Table = None,
         part: Part = None,
@@ -398,18 +379,17 @@ def _answer(
 # --- tickets --------------------------------------------------------------------------------------
 
 
-def ticket_routes(tickets: SocketTickets) -> APIRouter:
+def ticket_routes(tickets: SocketTickets) -> Router:
     """Return the route around what issues tickets."""
-    router = guarded_router(tags=["sync"])
+    router = guarded_router()
 
     @router.post(
         "/sync/{gateway}/ticket",
         summary="Get a ticket that opens one WebSocket",
         operation_id="ticket",
-        response_class=Response,
         responses=api.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
     )
-    async def ticket(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
+    async def ticket(gateway: Gateway, client: Caller, request: Request) -> Response:  # noqa: ARG001 - documented
         """Return a ticket for one handshake, in place of the token. Each call gives a new one.
 
         What it opens has the token's claims, and ends when the token would.

@@ -11,17 +11,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request, Response
-
 from lakesync.errors import ValidationFailed
 from lakesync.ports import Usage
 from lakesync.runtime import api, observe
-from lakesync.runtime.api import audited, guarded_router
+from lakesync.runtime.api import NAME_FORM, Gateway, Path, Router, audited, guarded_router
 from lakesync.runtime.http import (
-    NAME_FORM,
-    Client,
     Encoding,
-    Gateway,
     answer,
     answer_encoding,
     answer_json,
@@ -33,6 +28,9 @@ from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from lakesync.actions.registrations import Asker
     from lakesync.actions.service import ActionAdmin, ActionService
@@ -53,19 +51,18 @@ _ENCODE: Final = {Encoding.JSON: jsonish.encode_receipt, Encoding.PROTOBUF: prot
 
 def push_routes(
     service: PushService | FollowingPushes, quotas: Quotas, *, body_bytes_max: int
-) -> APIRouter:
+) -> Router:
     """Return the route around the service, which is called within the gateway's quota."""
-    router = guarded_router(tags=["sync"])
+    router = guarded_router()
 
     @router.post(
         "/sync/{gateway}/push",
         summary="Hand deltas over",
         operation_id="push",
-        response_class=Response,
         responses=api.answers("PushReceipt", "What became of the deltas.", 409, 413, protobuf=True),
         openapi_extra=api.takes("Push", protobuf=True),
     )
-    async def push(gateway: Gateway, client: Client, request: Request) -> Response:
+    async def push(gateway: Gateway, client: Caller, request: Request) -> Response:
         """Make deltas durable, each accepted or refused by itself. Safe to repeat.
 
         Deltas that the receipt counts as accepted are on disk in several zones. `results` names the
@@ -97,21 +94,20 @@ ATTACHMENT_BODY_BYTES_MAX: Final = 65_536
 _WANTED: Final = "send a JSON object, as Content-Type: application/json"
 
 
-def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) -> APIRouter:
+def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) -> Router:
     """Return the routes around a factory of the service, called within the gateway's quota."""
-    router = guarded_router(tags=["sync"])
+    router = guarded_router()
 
     @router.post(
         "/sync/{gateway}/attachments",
         summary="Upload an attachment, or continue an upload",
         operation_id="uploadAttachment",
-        response_class=Response,
         responses=api.answers(
             "AttachmentUploadState", "How far it is, and what to send next.", 409, 410, 413, 502
         ),
         openapi_extra=api.takes("AttachmentUpload"),
     )
-    async def upload(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
+    async def upload(gateway: Gateway, request: Request) -> Response:
         """Return signed requests for the parts that are missing: send them, and ask again.
 
         It is done when the answer says `stored`. Safe to repeat, and to interrupt and resume days
@@ -136,13 +132,12 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         "/sync/{gateway}/attachments/download",
         summary="Get an attachment that a row refers to",
         operation_id="downloadAttachment",
-        response_class=Response,
         responses=api.answers(
             "SignedRequest", "What reads the file, any range of it.", 404, 410, 413, 502
         ),
         openapi_extra=api.takes("AttachmentPlace"),
     )
-    async def download(gateway: Gateway, client: Client, request: Request) -> Response:
+    async def download(gateway: Gateway, client: Caller, request: Request) -> Response:
         """Return a signed GET to a caller who sees a row that refers to the file. Safe to repeat.
 
         `NOT_YET_UPLOADED`: the bytes are still on the device that added the file. The caller checks
@@ -201,21 +196,20 @@ _ENCODE_ANSWERS: Final = {
 }
 
 
-def action_routes(service: ActionService) -> APIRouter:
+def action_routes(service: ActionService) -> Router:
     """Return the routes around the service."""
-    router = guarded_router(tags=["sync"])
+    router = guarded_router()
 
     @router.post(
         "/sync/{gateway}/action",
         summary="Have actions done outside",
         operation_id="runActions",
-        response_class=Response,
         responses=api.answers(
             "ActionAnswers", "What became of the actions.", 409, 413, protobuf=True
         ),
         openapi_extra=api.takes("ActionPush", protobuf=True),
     )
-    async def run(gateway: Gateway, client: Client, request: Request) -> Response:
+    async def run(gateway: Gateway, client: Caller, request: Request) -> Response:
         """Run actions one after another, each with its own answer, and each once. Safe to repeat.
 
         An action that is `retryable` is sent again unchanged, with the same `actionId`; anything
@@ -233,10 +227,9 @@ def action_routes(service: ActionService) -> APIRouter:
         "/sync/{gateway}/actions",
         summary="The actions that the caller may run",
         operation_id="actions",
-        response_class=Response,
         responses=api.answers("Actions", "By the names of their handlers."),
     )
-    async def actions(gateway: Gateway, client: Client, request: Request) -> Response:
+    async def actions(gateway: Gateway, client: Caller, request: Request) -> Response:
         """Return the actions that the token may run, with the JSON Schema of their parameters."""
         offered = service.discover(gateway, _asker(client))
         return answer(request, jsonish.encode_discovery(offered), Encoding.JSON)
@@ -267,10 +260,10 @@ def _left_ms(request: Request) -> Callable[[], int]:
 
 HANDLER_BODY_BYTES_MAX: Final = 512 * 1024
 """An action handler with all the actions and permissions that it may have."""
-Name = Annotated[str, Path(description="The handler's name.", pattern=NAME_FORM)]
+Name = Annotated[str, Path("The handler's name.", pattern=NAME_FORM)]
 
 
-def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> None:
+def add_action_routes(router: Router, service: Callable[[], ActionAdmin]) -> None:
     """Add the routes around the service, which is made when it is first asked."""
 
     def shows(asked: Asked) -> tuple[str, object]:
@@ -279,10 +272,8 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
 
     @router.post(
         "/admin/actions/{gateway}",
-        tags=["admin"],
         summary="Register an action handler",
         operation_id="registerActionHandler",
-        response_class=Response,
         responses=api.answers("ActionHandlerAdded", "Clients may run it.", 404, 409, 413, 502),
         openapi_extra=api.takes("ActionHandler"),
     )
@@ -298,10 +289,8 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
 
     @router.get(
         "/admin/actions/{gateway}",
-        tags=["admin"],
         summary="The action handlers, and who may run what",
         operation_id="actionHandlers",
-        response_class=Response,
         responses=api.answers("ActionHandlers", "Without secrets."),
     )
     async def handlers(gateway: Gateway, request: Request) -> Response:
@@ -310,10 +299,8 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
 
     @router.delete(
         "/admin/actions/{gateway}/{name}",
-        tags=["admin"],
         summary="Remove an action handler; what it ran stays done",
         operation_id="removeActionHandler",
-        response_class=Response,
         responses=api.answers("Unregistered", "Nobody runs it any more.", 404, 502),
     )
     @audited(shows)
