@@ -316,9 +316,9 @@ class RememberingSecrets(MemorySecrets):
         """Return a secret, as it was read first."""
         return self.read.setdefault(name, super().get(name))
 
-    def forget(self, name: str) -> None:
-        """Read it anew."""
+    def get_anew(self, name: str) -> Mapping[str, str]:
         self.read.pop(name, None)
+        return self.get(name)
 
 
 @pytest.mark.law("N8")

@@ -60,8 +60,8 @@ class MemorySecrets:
         """Remove a secret."""
         self.stored.pop(name, None)
 
-    def forget(self, name: str) -> None:
-        """Remember nothing, as always."""
+    def get_anew(self, name: str) -> Mapping[str, str]:
+        return self.get(name)
 
 
 @dataclass

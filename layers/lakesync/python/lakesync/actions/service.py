@@ -264,8 +264,7 @@ class ActionAdmin:
             raise ValidationFailed(f"a gateway has at most {HANDLERS_MAX} action handlers")
         kept: Mapping[str, str] = {}
         if before and secret:  # as they are stored: another process may have put or removed them
-            self._secrets.forget(secret_name(gateway, wanted.name))
-            kept = self._secrets.get(secret_name(gateway, wanted.name))
+            kept = self._secrets.get_anew(secret_name(gateway, wanted.name))
         given = {key: str(value) for key, value in wanted.configuration.items() if key in secret}
         hidden = {key: value for key, value in kept.items() if key in secret} | given
         public = {key: value for key, value in wanted.configuration.items() if key not in secret}

@@ -148,7 +148,7 @@ class ConnectorAdmin:
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
         storage = self._storage(gateway, name)
-        self._secrets.forget(secret_name(gateway, name))
+        self._secrets.get_anew(secret_name(gateway, name))
         connector, _ = made_connector(
             self._secrets, storage, self.outside, gateway, name, definition
         )
@@ -169,7 +169,7 @@ class ConnectorAdmin:
         definition = definition_from(stored.definition)
         kind = connector_type(definition.type)
         secret = secret_names(kind)
-        hidden = dict(_newest_secrets(self._secrets, gateway, name))
+        hidden = dict(self._secrets.get_anew(secret_name(gateway, name)))
         before = {**definition.configuration, **hidden}
         hidden = {key: value for key, value in hidden.items() if key not in configuration}
         hidden |= secrets_in(configuration, secret)  # null removes a secret
@@ -350,7 +350,7 @@ class Keeping:
         stored = self._store.connector(gateway, name)
         if stored is not None:
             definition, secret = definition_from(stored.definition), secret_name(gateway, name)
-            if hidden and not _newest_secrets(self._secrets, gateway, name):
+            if hidden and not self._secrets.get_anew(secret_name(gateway, name)):
                 self._secrets.put(secret, hidden)
             self._schedules.put(gateway, name, definition.every_minutes, paused=definition.paused)
 
@@ -371,7 +371,7 @@ class Keeping:
             Conflict: it is being polled.
             LakeSyncError: what ``moved`` raises; nothing was changed.
         """
-        secrets = _newest_secrets(self._secrets, gateway, name)
+        secrets = self._secrets.get_anew(secret_name(gateway, name))
         stored = leased(self._store, gateway, name, self._wall_clock())
         state = state_from(stored.state)
         try:
@@ -417,12 +417,6 @@ def makes_something(stored: StoredConnector) -> bool:
         return False  # its package is gone: what it created cannot be removed here
 
 
-def _newest_secrets(secrets: SecretStore, gateway: str, name: str) -> Mapping[str, str]:
-    """Return secrets as they are stored: what is written back may not undo another process's."""
-    secrets.forget(secret_name(gateway, name))
-    return secrets.get(secret_name(gateway, name))
-
-
 def forgotten(
     secrets: SecretStore, storage: Storage, outside: Outside, gateway: str, stored: StoredConnector
 ) -> str:
@@ -431,7 +425,7 @@ def forgotten(
     kind = connector_type(name) if name else None
     if kind is None or kind.forget is None:
         return ""
-    hidden = _newest_secrets(secrets, gateway, stored.name)
+    hidden = secrets.get_anew(secret_name(gateway, stored.name))
     return kind.forget(configured(kind, {**public, **hidden}), storage, None, outside)
 
 

@@ -211,9 +211,7 @@ class Polls:
         if fault is None or fault.code != AdapterRefused.code or fault.at_ms < since_ms:
             return False
         secret = secret_name(gateway, name)
-        before = self._secrets.get(secret)
-        self._secrets.forget(secret)
-        return self._secrets.get(secret) != before
+        return self._secrets.get(secret) != self._secrets.get_anew(secret)
 
     def _route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
         if definition.type == FLOW and self._flows is not None:

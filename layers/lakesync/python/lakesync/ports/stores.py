@@ -307,8 +307,11 @@ class SecretStore(Protocol):
         """Remove a secret permanently. Idempotent."""
         ...
 
-    def forget(self, name: str) -> None:
-        """Read a secret again at the next call: another process may have changed it."""
+    def get_anew(self, name: str) -> Mapping[str, str]:
+        """Return a secret's fields as they are stored: another process may have changed them.
+
+        What is written back is made of these, so that it does not undo the other's change.
+        """
         ...
 
 

@@ -332,9 +332,9 @@ class Secrets:
         request = {"SecretId": self._prefix + name, "ForceDeleteWithoutRecovery": True}
         self._ask("delete_secret", request, absent={})
 
-    def forget(self, name: str) -> None:
-        """Read a secret anew when it is asked for next."""
+    def get_anew(self, name: str) -> Mapping[str, str]:
         self._read.pop(name, None)
+        return self.get(name)
 
     def _ask(self, operation: str, request: dict[str, Any], **absent: Any) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - when needed
