@@ -58,7 +58,7 @@ def test_connector_secrets_are_stored_cached_forgotten_and_removed() -> None:
     now[0] += REMEMBERED_S_MAX
     assert secrets.get("g/c") == {"password": "three"}
     client.put_secret_value(SecretId="stack/connectors/g/c", SecretString='{"password": "four"}')
-    secrets.forget("g/c")
+    assert secrets.get_anew("g/c") == {"password": "four"}
     assert secrets.get("g/c") == {"password": "four"}
     secrets.remove("g/c")
     secrets.remove("g/c")
