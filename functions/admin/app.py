@@ -13,13 +13,12 @@ actions = cache(lambda: wiring_connectors.action_admin(settings))
 clients = cache(lambda: websockets.clients_admin(settings))
 destinations = deliver.destination_admin(settings)
 audit = wiring.audit(settings)
-delete_now = wiring_connectors.and_connectors(connectors, wiring.delete_now(settings))
 routes = admin_routes(
     wiring.admin_service(settings),
     wiring.access_admin(settings),
     destinations,
     wiring.flush_now(settings),
-    wiring_connectors.and_actions(actions, delete_now),
+    wiring_connectors.also_removing(wiring.delete_now(settings), actions, connectors),
     connectors,
     actions,
     audit,

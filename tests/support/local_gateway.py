@@ -58,7 +58,7 @@ from lakesync.runtime.http import create_app
 from lakesync.runtime.invocations import asked_by, with_questions
 from lakesync.runtime.tasks import delete_and_wait, delete_task
 from lakesync.runtime.websockets import SocketTickets
-from lakesync.runtime.wiring_connectors import and_actions, and_connectors
+from lakesync.runtime.wiring_connectors import also_removing
 from tests.delivery.world import KeptDatabase
 from tests.support.acting import Acting
 from tests.support.lake import Objects
@@ -258,7 +258,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
             AccessAdmin(local.access, wall_clock=wall_clock),
             destinations,
             flush_now,
-            and_actions(lambda: acting.admin, and_connectors(lambda: polling.admin, delete_now)),
+            also_removing(delete_now, lambda: acting.admin, lambda: polling.admin),
             lambda: polling.admin,
             lambda: acting.admin,
             audit,

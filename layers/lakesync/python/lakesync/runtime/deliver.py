@@ -29,6 +29,7 @@ from lakesync.runtime import observe, wiring
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakesync.adapters.connect import Connection
     from lakesync.adapters.database import DatabaseAdapter, DestinationDatabase
     from lakesync.adapters.history_archive import HistoryArchive
     from lakesync.core.deliveries import DeliveryPlace
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from lakesync.gateway.destination_admin import AsksDatabase, DestinationAdmin
     from lakesync.runtime.observe import Handler
     from lakesync.runtime.settings import AdminSettings, Aws, DeliverSettings, SourcePullSettings
+
+    Delay = Callable[[str, int], None]
 
 # --- the handler ----------------------------------------------------------------------------------
 
@@ -80,43 +83,33 @@ class Archives(Protocol):
         ...
 
 
-class Delays(Protocol):
-    """Lets a message that was received come again later."""
-
-    def __call__(self, receipt: str, seconds: int) -> None:
-        """Hide it for so long."""
-        ...
-
-
 def deliver_handler(
-    deliverer: Delivers, archiver: Archives, delay: Delays, seconds: Callable[[], float]
+    deliverer: Delivers, archiver: Archives, delay: Delay, seconds: Callable[[], float]
 ) -> Handler:
     """Return the handler of ``functions/deliver``.
 
     Args:
         deliverer: does the work.
         archiver: moves old history.
-        delay: lets a message return later.
+        delay: lets a message of a receipt return in so many seconds.
         seconds: a clock that only goes forward.
     """
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
-        try:
-            if "archive" in event:
-                return {"tables": archiver.announce()}
-            if "Records" not in event:
-                return {"waiting": _sweep(deliverer)}
-            work = _Work(deliverer, archiver, lambda: seconds() < ends)
-            failed = []
-            for record in event["Records"]:
-                again_s = work.again_in_s(record)
-                if again_s is not None:
-                    failed.append({"itemIdentifier": record["messageId"]})
-                    _delay(delay, record, again_s)
-            return {"batchItemFailures": failed}
-        finally:
-            observe.publish()
+        if "archive" in event:
+            return {"tables": archiver.announce()}
+        if "Records" not in event:
+            return {"waiting": _sweep(deliverer)}
+        work = _Work(deliverer, archiver, lambda: seconds() < ends)
+        failed = []
+        for record in event["Records"]:
+            again_s = work.again_in_s(record)
+            if again_s is not None:
+                failed.append({"itemIdentifier": record["messageId"]})
+                _delay(delay, record, again_s)
+        return {"batchItemFailures": failed}
 
     return handler
 
@@ -191,7 +184,7 @@ def _task_of(body: str) -> _Task:
     return _Task(delivery_place(claim), archives)
 
 
-def _delay(delay: Delays, record: Mapping[str, Any], seconds: int) -> None:
+def _delay(delay: Delay, record: Mapping[str, Any], seconds: int) -> None:
     try:
         delay(record["receiptHandle"], seconds)
     except LakeSyncError as error:
@@ -303,15 +296,11 @@ def open_archive(
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
     def opened(gateway: str, destination: Destination) -> HistoryArchive:
-        from lakesync.adapters.connect import history_archive, read_connection  # noqa: PLC0415
+        from lakesync.adapters.connect import history_archive  # noqa: PLC0415
 
         assert destination.archive  # noqa: S101 - asked for those alone
         name = f"{settings.secret_prefix}{gateway}/{destination.archive.secret}"
-        connection = read_connection(secret_text(client(), name))
-        if connection.kind != destination.archive.kind:
-            kind = destination.archive.kind
-            place = "a bucket's folder" if kind == BUCKET else f"a {kind} database"
-            raise AdapterRefused(f"the secret {name} holds no URL of {place}")
+        connection = _connection(client(), name, destination.archive.kind)
         keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
         return history_archive(connection.url, keeper, settings.database_hosts)
 
@@ -332,20 +321,26 @@ def database_opener(
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
-        from lakesync.adapters.connect import read_connection  # noqa: PLC0415
         from lakesync.adapters.database import HISTORY_MS  # noqa: PLC0415
         from lakesync.materialise.opening import opened_database  # noqa: PLC0415
 
-        name = f"{prefix}{gateway}/{secret}"
-        connection = read_connection(secret_text(client(), name))
-        if connection.kind != kind:
-            raise AdapterRefused(f"the secret {name} holds no URL of a {kind} database")
+        connection = _connection(client(), f"{prefix}{gateway}/{secret}", kind)
         history_ms = None if keeps_all else HISTORY_MS
         return opened_database(
             connection.url, keeper, connection.credentials, history_ms=history_ms, hosts=hosts
         )
 
     return opened
+
+
+def _connection(client: Any, secret: str, kind: str) -> Connection:
+    from lakesync.adapters.connect import read_connection  # noqa: PLC0415
+
+    connection = read_connection(secret_text(client, secret))
+    if connection.kind != kind:
+        place = "a bucket's folder" if kind == BUCKET else f"a {kind} database"
+        raise AdapterRefused(f"the secret {secret} holds no URL of {place}")
+    return connection
 
 
 def secret_text(client: Any, name: str) -> str:
@@ -406,7 +401,6 @@ class LateQueue:
         self._made = cache(lambda: wiring.queue(settings, url))
 
     def send(self, body: str) -> None:
-        """Hand a message over."""
         self._made().send(body)
 
     def delay(self, receipt: str, seconds: int) -> None:

@@ -324,11 +324,9 @@ def lambda_handler(app: Starlette) -> Callable[[dict[str, Any], Any], dict[str, 
     """Return the function's handler: one request in, one response out, metrics written."""
     served = Mangum(app, lifespan="off")
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        try:
-            return served(encodable(event), context)
-        finally:
-            observe.publish()
+        return served(encodable(event), context)
 
     return handler
 

@@ -47,6 +47,22 @@ def answer_of(
     return answer
 
 
+def _also(handler: Handler, word: str, answers: Callable[[dict[str, Any]], object]) -> Handler:
+    """Return the handler that also answers events with a word; a failure by its reason."""
+
+    @observe.publishing
+    def handle(event: dict[str, Any], context: Any) -> object:
+        if word not in event:
+            return handler(event, context)
+        try:
+            return answers(event)
+        except LakeSyncError as error:
+            observe.failure(error, gateway=str(event.get("gateway")))
+            return {"reason": error.message}
+
+    return handle
+
+
 # --- checks of databases --------------------------------------------------------------------------
 
 
@@ -85,21 +101,13 @@ def with_questions(handler: Handler, opened: OpenDatabase) -> Handler:
         opened: opens databases.
     """
 
-    def handle(event: dict[str, Any], context: Any) -> object:
-        if "ask" not in event:
-            return handler(event, context)
+    def asked(event: dict[str, Any]) -> object:
         gateway, place = event["gateway"], event["ask"]
-        try:
-            with closing(opened(gateway, place["secret"], place["kind"], gateway)) as database:
-                database.answers().unwrap()
-        except LakeSyncError as error:
-            observe.failure(error, gateway=str(gateway))
-            return {"reason": error.message}
-        finally:
-            observe.publish()
+        with closing(opened(gateway, place["secret"], place["kind"], gateway)) as database:
+            database.answers().unwrap()
         return {"answers": True}
 
-    return handle
+    return _also(handler, "ask", asked)
 
 
 # --- plans of flows -------------------------------------------------------------------------------
@@ -141,19 +149,11 @@ def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], fl
         seconds: a clock that only goes forward.
     """
 
-    def handle(event: dict[str, Any], context: Any) -> object:
-        if "plan" not in event:
-            return handler(event, context)
+    def counted(event: dict[str, Any]) -> object:
         ends = seconds() + _BEGINS_S
-        try:
-            return _counted(event, opened, lambda: seconds() < ends)
-        except LakeSyncError as error:
-            observe.failure(error, gateway=str(event.get("gateway")))
-            return {"reason": error.message}
-        finally:
-            observe.publish()
+        return _counted(event, opened, lambda: seconds() < ends)
 
-    return handle
+    return _also(handler, "plan", counted)
 
 
 def _counted(
@@ -197,12 +197,4 @@ def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outsi
     """
     from lakesync.connectors.sql.sql_types import answered  # noqa: PLC0415
 
-    def handle(event: dict[str, Any], context: Any) -> object:
-        if "source" not in event:
-            return handler(event, context)
-        try:
-            return answered(event["source"], objects, outside)
-        finally:
-            observe.publish()
-
-    return handle
+    return _also(handler, "source", lambda event: answered(event["source"], objects, outside))

@@ -33,7 +33,7 @@ from uuid import uuid4
 from lakesync.core.deliveries import CLAIMS, tables_of_message
 from lakesync.materialise.work_queue import STARTING
 from lakesync.runtime import observe, wiring
-from lakesync.runtime.settings import Aws, not_empty, variable
+from lakesync.runtime.settings import LakeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -232,33 +232,25 @@ class GlueRuns:
         self._bucket = bucket
 
     def waiting(self, enough: int) -> int:
-        """Count the claims that wait, or only so many; a call for each thousand."""
-        count = 0
-        pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=CLAIMS
-        )
-        for page in pages:
-            count += len(page.get("Contents", []))
-            if count >= enough:
-                break
-        return min(count, enough)
+        return sum(1 for _ in islice(self._claims(), enough))
 
     def oldest(self) -> dict[str, float]:
-        """Return by gateway how long its oldest claim has waited; one call for each thousand."""
-        pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=CLAIMS
-        )
-        claims = (claim for page in pages for claim in page.get("Contents", []))
         now, oldest = time.time(), dict[str, float]()
-        for claim in islice(claims, CLAIMS_LOOKED_AT_MAX):
+        for claim in islice(self._claims(), CLAIMS_LOOKED_AT_MAX):
             gateway = claim["Key"].split("/")[1]
             age_s = now - claim["LastModified"].timestamp()
             oldest[gateway] = max(oldest.get(gateway, 0.0), age_s)
         return oldest
 
+    def _claims(self) -> Iterator[Any]:
+        """List the claims that wait; one call for each thousand."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=CLAIMS
+        )
+        return (claim for page in pages for claim in page.get("Contents", []))
+
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Keep others from starting runs; gives False if another does so now."""
         from lakesync.materialise.work_queue import (  # noqa: PLC0415 - rarely needed
             LakeStore,
             Lease,
@@ -270,12 +262,10 @@ class GlueRuns:
             yield lease is not None
 
     def at_work(self) -> int:
-        """Count the runs that are at work, or about to be."""
         runs = self._glue.get_job_runs(JobName=self._job, MaxResults=_RUNS_LOOKED_AT)["JobRuns"]
         return sum(run["JobRunState"] in _AT_WORK for run in runs)
 
     def start(self) -> bool:
-        """Start a run; False if as many as there may be are at work."""
         return start_run(self._glue, self._job)
 
 
@@ -342,10 +332,8 @@ REASON_CHARS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobPackagesSettings(Aws):
+class JobPackagesSettings(LakeSettings):
     """The environment of ``functions/job_packages``."""
-
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
 
 
 def packages_folder() -> Path | None:

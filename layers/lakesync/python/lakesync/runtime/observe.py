@@ -185,6 +185,18 @@ def publish() -> None:
             provider.clear_metrics()
 
 
+def publishing(handler: Handler) -> Handler:
+    """Return the handler that writes out what was counted, however it ends."""
+
+    def published(event: dict[str, Any], context: Any) -> Any:
+        try:
+            return handler(event, context)
+        finally:
+            publish()
+
+    return published
+
+
 def failure(error: LakeSyncError, **where: str) -> None:
     """Log and count an error that a caller receives: as an ERROR if it is a bug of ours."""
     metric = next(_METRICS[kind] for kind in type(error).__mro__ if kind in _METRICS)

@@ -29,7 +29,7 @@ from lakesync.ports import AuditOutcome
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakesync.connectors.polls import Polls, SchemaChange
     from lakesync.gateway.admin_changes import Audit
@@ -65,6 +65,7 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
         seconds: a clock that only goes forward.
     """
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
         begins = seconds()
         ends = begins + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
@@ -85,8 +86,6 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
         except LakeSyncError as error:
             observe.failure(error, gateway=gateway, connector=name)
             raise
-        finally:
-            observe.publish()
         spent_s += ceil(seconds() - begins) + step.wait_s
         return {
             "gateway": gateway,
@@ -165,27 +164,43 @@ class EventBridgePolls:
             self.poll_now(gateway, name)
 
     def remove(self, gateway: str, name: str) -> None:
-        """Remove the connector's schedule."""
         request = {"Name": schedule_name(gateway, name), "GroupName": self._group}
         self._ask("scheduler", "delete_schedule", request, but="ResourceNotFoundException")
 
     def poll_now(self, gateway: str, name: str) -> None:
-        """Start the state machine."""
         request = {"stateMachineArn": self._machine, "input": _input(gateway, name)}
         self._ask("stepfunctions", "start_execution", request)
 
     def _ask(self, service: str, operation: str, request: dict[str, Any], but: str = "") -> Any:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - when needed
+        return _asked(service, getattr(self._client(service), operation), request, but)
 
-        try:
-            return getattr(self._client(service), operation)(**request)
-        except ClientError as exc:
-            code = exc.response["Error"]["Code"]
-            if code == but:
-                return None
-            raise AdapterFailed(f"{service} refused {operation}: {code}") from exc
-        except BotoCoreError as exc:
-            raise AdapterFailed(f"{service} did not answer {operation}: {exc}") from exc
+
+def _asked(
+    service: str,
+    operation: Callable[..., Any],
+    request: dict[str, Any],
+    but: str,
+    for_a_moment: Collection[str] = (),
+) -> Any:
+    """Return what a service of AWS answers; None if it refuses with the code ``but``.
+
+    Raises:
+        Unavailable: it refuses with a code that it gives for a moment.
+        AdapterFailed: it refuses with another, or does not answer.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - when needed
+
+    try:
+        return operation(**request)
+    except ClientError as exc:
+        code, name = exc.response["Error"]["Code"], exc.operation_name
+        if code == but:
+            return None
+        if code in for_a_moment:
+            raise Unavailable(f"{service} cannot {name} yet: {code}") from exc
+        raise AdapterFailed(f"{service} refused {name}: {code}") from exc
+    except BotoCoreError as exc:
+        raise AdapterFailed(f"{service} did not answer: {exc}") from exc
 
 
 def schedule_name(gateway: str, name: str) -> str:
@@ -276,9 +291,11 @@ after this time, or when its source refuses the cached one.
 ABSENT_S_MAX: Final = 10
 """How long it is remembered that there is no such secret."""
 
+_ABSENT: Final = "ResourceNotFoundException"
 _FOR_A_MOMENT: Final = frozenset(
     {"InvalidRequestException", "ThrottlingException", "ResourceExistsException"}
 )
+"""One of that name is just being removed, or made."""
 
 
 class Secrets:
@@ -303,13 +320,12 @@ class Secrets:
         self._read: dict[str, tuple[float, dict[str, str]]] = {}
 
     def get(self, name: str) -> Mapping[str, str]:
-        """Return a secret's fields; none if there is no such secret."""
         known = self._read.get(name)
         # One that is missing may be about to be stored: a connector is stored before its secrets.
         for_s = REMEMBERED_S_MAX if known and known[1] else ABSENT_S_MAX
         if known and self._seconds() - known[0] < for_s:
             return known[1]
-        answer = self._ask("get_secret_value", {"SecretId": self._prefix + name}, absent={})
+        answer = self._ask("get_secret_value", {"SecretId": self._prefix + name}) or {}
         fields: dict[str, str] = json.loads(answer.get("SecretString", "{}"))
         self._read[name] = (self._seconds(), fields)
         return fields
@@ -318,36 +334,20 @@ class Secrets:
         """Store a secret, replacing the one under the name; one without fields is not created."""
         self._read.pop(name, None)
         text = json.dumps(dict(fields))
-        stored = self._ask(
-            "put_secret_value",
-            {"SecretId": self._prefix + name, "SecretString": text},
-            absent=None,
-        )
-        if stored is None and fields:
-            self._ask("create_secret", {"Name": self._prefix + name, "SecretString": text})
+        request = {"SecretId": self._prefix + name, "SecretString": text}
+        if self._ask("put_secret_value", request) is None and fields:
+            request = {"Name": self._prefix + name, "SecretString": text}
+            self._ask("create_secret", request, but="")
 
     def remove(self, name: str) -> None:
-        """Remove a secret for good."""
         self._read.pop(name, None)
         request = {"SecretId": self._prefix + name, "ForceDeleteWithoutRecovery": True}
-        self._ask("delete_secret", request, absent={})
+        self._ask("delete_secret", request)
 
     def get_anew(self, name: str) -> Mapping[str, str]:
         self._read.pop(name, None)
         return self.get(name)
 
-    def _ask(self, operation: str, request: dict[str, Any], **absent: Any) -> Any:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - when needed
-
-        try:
-            return getattr(self._client(), operation)(**request)
-        except ClientError as exc:
-            code = exc.response["Error"]["Code"]
-            if code == "ResourceNotFoundException" and "absent" in absent:
-                return absent["absent"]
-            if code in _FOR_A_MOMENT:
-                # One of that name is just being removed, or made.
-                raise Unavailable(f"Secrets Manager cannot {operation} yet: {code}") from exc
-            raise AdapterFailed(f"Secrets Manager refused {operation}: {code}") from exc
-        except BotoCoreError as exc:
-            raise AdapterFailed(f"Secrets Manager did not answer {operation}: {exc}") from exc
+    def _ask(self, operation: str, request: dict[str, Any], but: str = _ABSENT) -> Any:
+        asks = getattr(self._client(), operation)
+        return _asked("Secrets Manager", asks, request, but, _FOR_A_MOMENT)

@@ -279,6 +279,7 @@ def retain_handler(
         "clean": retention.clean,
     }
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> Answer:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         task = event.get("task")
@@ -302,8 +303,6 @@ def retain_handler(
             # The state machine's own record has no room for the errors of single gateways.
             observe.failure(error, task=str(task), gateway=str(event.get("gateway")))
             raise
-        finally:
-            observe.publish()
 
     return handler
 

@@ -102,6 +102,28 @@ class BufferSettings(Aws):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LakeSettings(Aws):
+    """The bucket of batches, claims, checkpoints, attachments, and what of connectors is large."""
+
+    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSettings(Aws):
+    """Which hosts of databases may be reached that are not public."""
+
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePullSettings(BufferSettings, DatabaseSettings):
+    """What ``functions/pull_source`` needs, and whoever opens declared databases."""
+
+    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
+    """What the names of the secrets begin with that hold databases' URLs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlushQueueSettings(Aws):
     """The queue of gateways that are due to be flushed."""
 
@@ -128,14 +150,34 @@ class PushSettings(QuotaSettings, FlushQueueSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PullSettings(BufferSettings):
-    """What is needed to answer pulls; the bucket is where checkpoints are."""
-
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
+class PullSettings(BufferSettings, LakeSettings):
+    """What is needed to answer pulls."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdminSettings(BufferSettings):
+class ConnectorSettings(BufferSettings, LakeSettings, DatabaseSettings):
+    """What connectors may reach, and where their secrets are."""
+
+    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
+    """What the names of connectors' secrets begin with."""
+    connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
+    """Where connectors may ask over HTTP."""
+    metric_namespaces: tuple[str, ...] = variable("METRIC_NAMESPACES", words_or_none, ())
+    """Of which namespaces of CloudWatch connectors may read metrics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionHostsSettings(DatabaseSettings):
+    """What action handlers may reach, and where their secrets are."""
+
+    action_secrets: str = variable("ACTION_SECRETS", not_empty)
+    """What the names of action handlers' secrets begin with."""
+    action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
+    """Where webhooks may go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings(ConnectorSettings, ActionHostsSettings):
     """What ``functions/admin`` needs, but for what it asks of WebSockets."""
 
     flush_function: str = variable("FLUSH_FUNCTION", not_empty)
@@ -147,49 +189,29 @@ class AdminSettings(BufferSettings):
     """The names of ``functions/flow`` and ``lake_flow``: they count what a flow would move."""
     deliver_function: str = variable("DELIVER_FUNCTION", not_empty)
     """The name of ``functions/deliver``, which asks a destination's database whether it answers."""
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    """Where claims are, and what of connectors is too large for an item."""
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
-    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
-    """What the names of connectors' secrets begin with."""
-    connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
-    """Where connectors may ask over HTTP."""
-    metric_namespaces: tuple[str, ...] = variable("METRIC_NAMESPACES", words_or_none, ())
-    """Of which namespaces of CloudWatch connectors may read metrics."""
     poll_machine: str = variable("POLL_MACHINE", not_empty)
     """The ARN of the state machine that polls connectors."""
     poll_schedule_group: str = variable("POLL_SCHEDULE_GROUP", not_empty)
     poll_schedule_role: str = variable("POLL_SCHEDULE_ROLE", not_empty)
     """The ARN of the role by which schedules start polls."""
-    action_secrets: str = variable("ACTION_SECRETS", not_empty)
-    """What the names of action handlers' secrets begin with."""
-    action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
-    """Where webhooks may go."""
-    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
-    """Which hosts of databases may be reached that are not public."""
     audit_table: str = variable("AUDIT_TABLE", not_empty)
     """Where the records are of what administrators change."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlushSettings(BufferSettings, FlushQueueSettings):
+class FlushSettings(BufferSettings, FlushQueueSettings, LakeSettings):
     """What ``functions/flush`` needs."""
 
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     announce_queue_url: str = variable("ANNOUNCE_QUEUE_URL", not_empty)
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliverSettings(BufferSettings):
+class DeliverSettings(SourcePullSettings, LakeSettings):
     """What ``functions/deliver`` needs, and the job of large BigQuery batches."""
 
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
-    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
-    """What the names of the secrets begin with that hold databases' URLs."""
-    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
-    """Which hosts of databases may be reached that are not public."""
     bigquery_job: str = variable("BIGQUERY_JOB", str, "")
     """The Glue job; empty for none."""
     bigquery_job_deltas: int = variable("BIGQUERY_JOB_DELTAS", not_negative, 0)
@@ -205,11 +227,10 @@ class ScheduleFlushSettings(BufferSettings, FlushQueueSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaterialiseSettings(Aws):
+class MaterialiseSettings(LakeSettings):
     """What ``functions/materialise`` needs."""
 
     glue_job: str = variable("GLUE_JOB", not_empty)
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     runs_max: int = variable("RUNS_MAX", positive)
     """Runs of the job that may be at work at once."""
     small_batch_deltas: int = variable("SMALL_BATCH_DELTAS", not_negative)
@@ -284,28 +305,20 @@ def load(kind: type[S], environment: Mapping[str, str]) -> S:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActionSettings(BufferSettings):
+class ActionSettings(BufferSettings, ActionHostsSettings):
     """What ``functions/actions`` needs."""
 
     actions_table: str = variable("ACTIONS_TABLE", not_empty)
     """What is remembered of actions."""
-    action_secrets: str = variable("ACTION_SECRETS", not_empty)
-    """What the names of action handlers' secrets begin with."""
-    action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
-    """Where webhooks may go."""
-    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
-    """Which hosts of databases may be reached that are not public."""
 
 
 # --- attachments ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttachmentSettings(QuotaSettings):
+class AttachmentSettings(QuotaSettings, LakeSettings):
     """What ``functions/attachments`` needs."""
 
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    """Where attachments are, below a prefix of their own."""
     attachment_bytes_max: int = variable("ATTACHMENT_BYTES_MAX", positive)
     """The largest file that is taken."""
 
@@ -314,17 +327,8 @@ class AttachmentSettings(QuotaSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestSettings(PushSettings):
+class IngestSettings(PushSettings, ConnectorSettings):
     """What functions need that push what connectors read."""
-
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
-    connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
-    """Where connectors may ask over HTTP."""
-    metric_namespaces: tuple[str, ...] = variable("METRIC_NAMESPACES", words_or_none, ())
-    """Of which namespaces of CloudWatch connectors may read metrics."""
-    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
-    """Which hosts of databases may be reached that are not public."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,24 +368,13 @@ class PullAndSourceSettings(PullSettings):
     """The name of ``functions/pull_source``, which answers pulls from declared databases."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourcePullSettings(BufferSettings):
-    """What ``functions/pull_source`` needs."""
-
-    secret_prefix: str = variable("SECRET_PREFIX", not_empty)
-    """What the names of the secrets begin with that hold databases' URLs."""
-    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
-    """Which hosts of databases may be reached that are not public."""
-
-
 # --- retention ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetainSettings(BufferSettings):
+class RetainSettings(BufferSettings, LakeSettings):
     """What ``functions/retain`` needs."""
 
-    lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     checkpoint_every_hours: int = variable("CHECKPOINT_EVERY_HOURS", positive)
     checkpoint_chunk_bytes: int = variable("CHECKPOINT_CHUNK_BYTES", positive)
     checkpoint_lake_rows: int = variable("CHECKPOINT_LAKE_ROWS", positive)

@@ -139,17 +139,15 @@ def flush_handler(
         seconds: a clock that only goes forward.
     """
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> Any:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
-        try:
-            if "Records" in event:
-                act = partial(_done, flush, flush_if_due, close_lanes, lambda: seconds() < ends)
-                return _handle_all(act, event, context)
-            if "seconds" in event:
-                ends = min(ends, seconds() + float(event["seconds"]))
-            return _flush_one(flush, event, lambda: seconds() < ends)
-        finally:
-            observe.publish()
+        if "Records" in event:
+            act = partial(_done, flush, flush_if_due, close_lanes, lambda: seconds() < ends)
+            return _handle_all(act, event, context)
+        if "seconds" in event:
+            ends = min(ends, seconds() + float(event["seconds"]))
+        return _flush_one(flush, event, lambda: seconds() < ends)
 
     return handler
 
@@ -284,17 +282,9 @@ _SCHEDULE_MARGIN_S: Final = 15
 """Left of a function's time when it begins no other slice: one takes some seconds."""
 
 
-class MessageSender(Protocol):
-    """`lakesync.adapters.lake.sqs.SqsQueue.send_all`."""
-
-    def __call__(self, bodies: Sequence[str]) -> None:
-        """Hand messages over, at most `MESSAGES_MAX`."""
-        ...
-
-
 def schedule_handler(
     due: Callable[[str], Iterator[GatewaySlice]],
-    send_all: MessageSender,
+    send_all: Callable[[Sequence[str]], None],
     go_on: Callable[[str, str], None],
     seconds: Callable[[], float],
     wall_clock: Callable[[], int],
@@ -304,13 +294,14 @@ def schedule_handler(
 
     Args:
         due: gives the gateways that are due, after a position.
-        send_all: passes messages to the queue of flushes.
+        send_all: passes messages to the queue of flushes, at most `MESSAGES_MAX` at once.
         go_on: starts a function of an ARN at a position, without waiting for it.
         seconds: a clock that only goes forward.
         wall_clock: gives the milliseconds since 1970.
         every_minutes: how often each gateway is asked for.
     """
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _SCHEDULE_MARGIN_S
         place = event.get("place", "")
@@ -332,7 +323,6 @@ def schedule_handler(
             return {"due": count, "finished": True}
         finally:
             observe.count("GatewaysDue", count)
-            observe.publish()
 
     return handler
 
@@ -362,7 +352,7 @@ def _note_age(some: GatewaySlice, now_ms: int) -> None:
         observe.count(UNFLUSHED_AGE, max(now_ms - stamp_ms(some.oldest), 1) / 1000, "Seconds")
 
 
-def _send(send_all: MessageSender, gateways: Sequence[str]) -> None:
+def _send(send_all: Callable[[Sequence[str]], None], gateways: Sequence[str]) -> None:
     """Send a message for each gateway; all are attempted, and refused ones are raised."""
     bodies = [scheduled_request(gateway) for gateway in gateways]
     with ThreadPoolExecutor(max_workers=SENDERS_MAX) as pool:

@@ -179,14 +179,13 @@ class FrameService:
 def frames_handler(service: FrameService) -> Handler:
     """Return the handler of ``$default``. It returns nothing to the client: answers are posted."""
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:  # noqa: ARG001 - AWS's
         try:
             service.answer(event, time.time())
         except LakeSyncError as error:
             observe.failure(error, route="frames")
             return {"statusCode": error.status}
-        finally:
-            observe.publish()
         return {"statusCode": 200}
 
     return handler
@@ -459,14 +458,12 @@ class ApiSockets:
         self._stage = stage
 
     def send(self, connection_id: str, frame: str) -> Delivered:
-        """Send a text frame."""
         status = self._ask("POST", connection_id, frame.encode())
         if status == _GONE:
             return Delivered.GONE
         return Delivered.BUSY if status == _BUSY else Delivered.SENT
 
     def close(self, connection_id: str) -> None:
-        """Close a connection; one that is closed already stays so."""
         if self._ask("DELETE", connection_id, b"") == _BUSY:
             raise Unavailable("API Gateway is busy; the same request may succeed in a moment")
 

@@ -224,6 +224,7 @@ def disconnect_handler(connections: Connections) -> Handler:
 def _answering(handle: Callable[[dict[str, Any]], dict[str, object]]) -> Handler:
     """Answer with a raised error's status, by the one table of errors; no event is logged."""
 
+    @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:  # noqa: ARG001 - AWS's
         request = event.get("requestContext", {})
         where = {"route": str(request.get("routeKey")), "request": str(request.get("requestId"))}
@@ -236,8 +237,6 @@ def _answering(handle: Callable[[dict[str, Any]], dict[str, object]]) -> Handler
             observe.bug(exc, **where)
             refused = InternalError("something went wrong here; try again later")
             return _refusal(refused, where["request"])
-        finally:
-            observe.publish()
 
     return handler
 
@@ -310,9 +309,8 @@ class AdminFunctionSettings(AdminSettings, SocketSettings):
 def connections(settings: ConnectionsSettings) -> Connections:
     """Return the open WebSockets, in a table of their own."""
     from lakesync.buffer.connections import ItemConnections  # noqa: PLC0415
-    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return ItemConnections(item_store(settings, settings.connections_table))
+    return ItemConnections(wiring.item_store(settings, settings.connections_table))
 
 
 def socket_tickets(settings: ConnectionsSettings) -> SocketTickets:
@@ -328,9 +326,8 @@ def redeemer(settings: ConnectionsSettings) -> Callable[[str], TokenClaims]:
 def tickets(settings: ConnectionsSettings) -> Tickets:
     """Return the tickets, beside the open WebSockets."""
     from lakesync.buffer.connections import ItemTickets  # noqa: PLC0415
-    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return ItemTickets(item_store(settings, settings.connections_table))
+    return ItemTickets(wiring.item_store(settings, settings.connections_table))
 
 
 def sockets(settings: SocketSettings) -> Sockets:

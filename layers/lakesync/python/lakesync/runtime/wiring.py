@@ -169,9 +169,17 @@ def _ask_for_flush(settings: PushSettings) -> Callable[[str], None]:
 
 
 def client(
-    settings: Aws, service: str, *, answer_s_max: int = CALL_TIMEOUT_S, attempts: int = 3
+    settings: Aws,
+    service: str,
+    *,
+    answer_s_max: int = CALL_TIMEOUT_S,
+    attempts: int = 3,
+    **further: Any,
 ) -> Any:
-    """Return an AWS client that gives up in time for its function to say so."""
+    """Return an AWS client that gives up in time for its function to say so.
+
+    ``further`` is botocore's own configuration.
+    """
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
@@ -179,6 +187,7 @@ def client(
         connect_timeout=2,
         read_timeout=answer_s_max,
         retries={"total_max_attempts": attempts, "mode": "standard"},
+        **further,
     )
     make: Any = boto3.client
     return make(service, region_name=settings.region, config=config)
@@ -367,20 +376,15 @@ def attachment_service(settings: AttachmentSettings) -> Callable[[], AttachmentS
 
 def signed_objects(settings: AttachmentSettings) -> SignedObjects:
     """Return attachments on S3."""
-    import boto3  # noqa: PLC0415
-    from botocore.config import Config  # noqa: PLC0415
-
     from lakesync.adapters.lake.s3 import S3SignedObjects  # noqa: PLC0415
 
-    config = Config(
-        connect_timeout=2,
-        read_timeout=_ANSWER_S_MAX,
-        retries={"total_max_attempts": 3, "mode": "standard"},
+    s3 = client(
+        settings,
+        "s3",
+        answer_s_max=_ANSWER_S_MAX,
         signature_version="s3v4",
         # The bucket's own host in its own region: another would redirect, and a signature is for
         # one host.
         s3={"addressing_style": "virtual"},
     )
-    make: Any = boto3.client
-    client = make("s3", region_name=settings.region, config=config)
-    return S3SignedObjects(settings.lake_bucket, client)
+    return S3SignedObjects(settings.lake_bucket, s3)

@@ -54,9 +54,8 @@ _OVERHEAD_BYTES: Final = 150
 def connector_store(settings: BufferSettings) -> ItemConnectors:
     """Return the connectors in the buffer's table."""
     from lakesync.buffer.admin_stores import ItemConnectors  # noqa: PLC0415
-    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return ItemConnectors(item_store(settings, settings.buffer_table))
+    return ItemConnectors(wiring.item_store(settings, settings.buffer_table))
 
 
 def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
@@ -83,11 +82,14 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
     )
 
 
-def and_connectors(connectors: Callable[[], ConnectorAdmin], delete_now: DeleteNow) -> DeleteNow:
-    """Return a function that deletes a gateway's connectors, with secrets, then the gateway."""
+def also_removing(
+    delete_now: DeleteNow, *registries: Callable[[], ConnectorAdmin | ActionAdmin]
+) -> DeleteNow:
+    """Return a function that deletes a gateway's connectors and handlers first, with secrets."""
 
     def delete(gateway: str, user: str) -> Mapping[str, object]:
-        connectors().remove_all(gateway)
+        for registry in registries:
+            registry().remove_all(gateway)
         return delete_now(gateway, user)
 
     return delete
@@ -271,17 +273,15 @@ _ANSWER_S_MAX: Final = 6
 def handler_store(settings: BufferSettings) -> HandlerStore:
     """Return the action handlers in the buffer's table."""
     from lakesync.buffer.admin_stores import ItemHandlers  # noqa: PLC0415
-    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return ItemHandlers(item_store(settings, settings.buffer_table))
+    return ItemHandlers(wiring.item_store(settings, settings.buffer_table))
 
 
 def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
     """Return the records of actions that ran, in a table of their own."""
     from lakesync.buffer.admin_stores import ItemRuns  # noqa: PLC0415
-    from lakesync.runtime.wiring import item_store  # noqa: PLC0415
 
-    return ItemRuns(item_store(settings, settings.actions_table))
+    return ItemRuns(wiring.item_store(settings, settings.actions_table))
 
 
 def action_admin(settings: AdminSettings) -> ActionAdmin:
@@ -314,7 +314,6 @@ def action_service(settings: ActionSettings) -> ActionService:
 
 def action_outside(settings: AdminSettings | ActionSettings) -> Outside:
     """Return the hosts and AWS services that the operator lets handlers use."""
-    from lakesync.connectors.port import Outside  # noqa: PLC0415
 
     @cache
     def client(service: str) -> Any:
@@ -339,16 +338,6 @@ def audit(note: RunNote) -> None:
     }
     observe.logger.info("action", extra=fields)
     observe.count("ActionsFailed" if note.code else "ActionsDone")
-
-
-def and_actions(actions: Callable[[], ActionAdmin], delete_now: DeleteNow) -> DeleteNow:
-    """Get a function that deletes a gateway's action handlers, with secrets, then the gateway."""
-
-    def delete(gateway: str, user: str) -> Mapping[str, object]:
-        actions().remove_all(gateway)
-        return delete_now(gateway, user)
-
-    return delete
 
 
 # --- webhooks -------------------------------------------------------------------------------------
