@@ -9,6 +9,7 @@ import importlib.util
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -27,10 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def event(name: str) -> dict[str, Any]:
-    """Return a sample event."""
-    event: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
-    return event
+def event(
+    name: str, *, body: object = None, query: str | dict[str, str] = "", **claims: object
+) -> dict[str, Any]:
+    """Return a sample event, with another body, query or claims of the token if they are given."""
+    sent: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
+    if body is not None:
+        sent["body"] = body if isinstance(body, str) else json.dumps(body)
+    if query:
+        sent["rawQueryString"] = query if isinstance(query, str) else urlencode(query)
+    if claims:
+        context = sent["requestContext"]["authorizer"]
+        context = context.get("lambda", context)
+        context["claims"] = json.dumps(json.loads(context["claims"]) | claims)
+    return sent
 
 
 class Context:
@@ -86,10 +97,15 @@ class Functions:
         handler: Callable[[Any, Any], Any] = module.handler
         return handler
 
+    def call(self, function: str, name: str | dict[str, Any], remaining_ms: int = 300_000) -> Any:
+        """Call a function with a sample event, or another."""
+        return self.load(function)(
+            event(name) if isinstance(name, str) else name, Context(remaining_ms)
+        )
+
     def http(self, name: str, sent: str | dict[str, Any]) -> Answer:
         """Send one HTTP event to a function."""
-        wanted = event(sent) if isinstance(sent, str) else sent
-        answer = self.load(name)(wanted, Context())
+        answer = self.call(name, sent)
         body = answer["body"].encode()
         if answer["isBase64Encoded"]:
             body = base64.b64decode(body)

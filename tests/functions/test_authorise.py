@@ -192,7 +192,7 @@ def authorise_socket(
             monkeypatch.setenv("SOCKET_TOKEN_IN_QUERY", in_query)
             sent = event("authorise_socket")
             sent |= {"headers": headers, "queryStringParameters": query}
-            answer = functions.load("authorise")(sent, Context())
+            answer = functions.call("authorise", sent)
             (statement,) = answer["policyDocument"]["Statement"]
             # Also for a bad token: its function refuses it, in our words.
             assert statement["Effect"] == "Allow"
@@ -335,7 +335,7 @@ def test_tickets_are_neither_stored_nor_logged(
         sent = event("connect_sub_protocol") | {"headers": {}}
         sent["queryStringParameters"] = {"ticket": ticket}
         sent["requestContext"]["authorizer"] = context
-        functions.load("connect")(sent, Context())
+        functions.call("connect", sent)
 
     assert "token refused" in log.getvalue()
     assert ticket not in log.getvalue()

@@ -201,7 +201,7 @@ def test_the_deployed_function_removes_claims_of_an_unknown_destination(
         sent = event("deliver_claimed")
         key = json.loads(sent["Records"][0]["body"])["claim"]
         s3.put_object(Bucket="lake", Key=key, Body=b"{}")
-        answer = functions.load("deliver")(sent, Context())
+        answer = functions.call("deliver", sent)
 
         assert answer == {"batchItemFailures": []}
         assert "Contents" not in s3.list_objects_v2(Bucket="lake")
@@ -373,7 +373,7 @@ def test_a_large_delivery_to_bigquery_starts_a_job_run(
         s3.put_object(Bucket="lake", Key=key, Body=batch.claim(None, 1).encode())
 
         for _ in range(2):
-            assert functions.load("deliver")(sent, Context()) == {"batchItemFailures": []}
+            assert functions.call("deliver", sent) == {"batchItemFailures": []}
         assert [one["Key"] for one in s3.list_objects_v2(Bucket="lake")["Contents"]] == [key]
     assert glue.started == ["large", "large"], "one that is at work already is no failure"
     assert functions.buffer.delivery_states(place.gateway, place.destination) == {}

@@ -67,7 +67,7 @@ def test_a_flow_plan_counts_the_source_rows(
         return database
 
     opening(monkeypatch, opened)
-    answer = functions.load("flow")(event("flow_plan"), Context())
+    answer = functions.call("flow", "flow_plan")
 
     assert answer["tables"] == [{"table": "orders", "rows": 3, "passing": 3, "hasMore": False}]
     assert (asked, database.is_closed) == ([("demo", "shop", "postgres", "demo")], True)
@@ -127,7 +127,7 @@ def test_rows_of_iceberg_flows_are_counted_by_the_lake_function() -> None:
 
 
 def test_other_events_of_the_flow_function_are_polls(functions: Functions) -> None:
-    answer = functions.load("flow")(event("flow_poll"), Context())
+    answer = functions.call("flow", "flow_poll")
     assert (answer["status"], answer["next"]) == ("gone", "end")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -25,6 +27,7 @@ from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Callable
 
     from tests.functions.conftest import Answer, Functions
 
@@ -95,29 +98,19 @@ def test_an_invalid_token_is_answered_with_our_error_body(functions: Functions) 
 
 
 def test_a_delta_in_the_name_of_another_client_is_forbidden(functions: Functions) -> None:
-    sent = event("push_json")
-    body = json.loads(sent["body"])
-    sent["body"] = json.dumps(body | {"clientId": "phone-9"})
-    answer = functions.http("push", sent)
+    body = json.loads(event("push_json")["body"])
+    answer = functions.http("push", event("push_json", body=body | {"clientId": "phone-9"}))
 
     assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
     assert answer.json["field"] == "deltas[0].clientId"
 
 
-def by_user(name: str, user: str) -> dict[str, Any]:
-    """Return a sample event with another user's token."""
-    sent = event(name)
-    authorised = sent["requestContext"]["authorizer"]["lambda"]
-    authorised["claims"] = json.dumps(json.loads(authorised["claims"]) | {"sub": user})
-    return sent
-
-
 @pytest.mark.law("U1")
 def test_a_client_belongs_to_its_first_user(functions: Functions) -> None:
-    assert functions.http("push", by_user("push_json", "ann")).status == 200
-    assert functions.http("pull", by_user("pull_first_page", "ann")).status == 200
+    assert functions.http("push", event("push_json", sub="ann")).status == 200
+    assert functions.http("pull", event("pull_first_page", sub="ann")).status == 200
     for name, folder in (("push_json", "push"), ("pull_first_page", "pull")):
-        answer = functions.http(folder, by_user(name, "bob"))
+        answer = functions.http(folder, event(name, sub="bob"))
         assert (answer.status, answer.json["code"]) == (403, "CLIENT_TAKEN")
         assert answer.json["field"] == "clientId"
 
@@ -125,7 +118,7 @@ def test_a_client_belongs_to_its_first_user(functions: Functions) -> None:
 @pytest.mark.law("U1")
 def test_a_push_for_another_users_client_writes_nothing(functions: Functions) -> None:
     functions.access.bind("demo", "phone-1", "ann")
-    functions.http("push", by_user("push_json", "bob"))
+    functions.http("push", event("push_json", sub="bob"))
 
     assert functions.buffer.gateways() == []
 
@@ -143,7 +136,7 @@ def test_a_user_who_is_revoked_is_refused_on_every_route(
     functions: Functions, name: str, folder: str
 ) -> None:
     functions.access.revoke("demo", Revocation("user", "ann", 0, "ops"))
-    answer = functions.http(folder, by_user(name, "ann"))
+    answer = functions.http(folder, event(name, sub="ann"))
 
     assert (answer.status, answer.json["code"]) == (403, "REVOKED")
 
@@ -155,10 +148,10 @@ def test_a_revoked_client_is_refused_and_its_users_other_clients_are_not(
 ) -> None:
     functions.access.revoke("demo", Revocation("client", "phone-1", 0, "ops"))
     folder = name.partition("_")[0]
-    answer = functions.http(folder, by_user(name, "ann"))
+    answer = functions.http(folder, event(name, sub="ann"))
     assert (answer.status, answer.json["code"]) == (403, "REVOKED")
 
-    other = by_user("pull_first_page", "ann") | {"rawQueryString": "since=0&clientId=tablet"}
+    other = event("pull_first_page", query="since=0&clientId=tablet", sub="ann")
     assert functions.http("pull", other).status == 200
 
 
@@ -250,8 +243,8 @@ def test_a_stable_sample_of_gateways_has_its_own_metrics(
 
 
 def change_access(functions: Functions, body: object) -> Answer:
-    sent = by_user("admin_change_access", "ops") | {"body": json.dumps(body)}
-    return functions.http("admin", sent)
+    # JSON's null is a body, too.
+    return functions.http("admin", event("admin_change_access", body=json.dumps(body), sub="ops"))
 
 
 def revoked(functions: Functions) -> list[dict[str, str]]:
@@ -267,12 +260,12 @@ def test_an_administrator_revokes_and_restores_users_and_clients(functions: Func
         assert change_access(functions, {"revoke": target}).json == {"saved": True}
     both = [{"client": "phone-1", "by": "ops"}, {"user": "ann", "by": "ops"}]
     assert revoked(functions) == both
-    assert functions.http("push", by_user("push_json", "ann")).status == 403
+    assert functions.http("push", event("push_json", sub="ann")).status == 403
 
     for target in ({"user": "ann"}, {"client": "phone-1"}):
         assert change_access(functions, {"restore": target}).json == {"saved": True}
     assert revoked(functions) == []
-    assert functions.http("push", by_user("push_json", "ann")).status == 200
+    assert functions.http("push", event("push_json", sub="ann")).status == 200
 
 
 @pytest.mark.law("U1")
@@ -280,15 +273,15 @@ def test_an_administrator_reads_a_clients_user_and_releases_the_client(
     functions: Functions,
 ) -> None:
     def user() -> str | None:
-        sent = event("admin_access") | {"rawQueryString": "client=phone-1"}
+        sent = event("admin_access", query="client=phone-1")
         bound: str | None = functions.http("admin", sent).json["user"]
         return bound
 
     assert user() is None
-    functions.http("push", by_user("push_json", "ann"))
+    functions.http("push", event("push_json", sub="ann"))
     assert user() == "ann"
     assert change_access(functions, {"release": {"client": "phone-1"}}).json == {"saved": True}
-    assert functions.http("push", by_user("push_json", "bob")).status == 200
+    assert functions.http("push", event("push_json", sub="bob")).status == 200
     assert user() == "bob"
 
 
@@ -313,16 +306,14 @@ def test_a_malformed_change_of_access_is_refused(functions: Functions, body: obj
 
 def test_a_client_may_neither_read_nor_change_access(functions: Functions) -> None:
     for name in ("admin_access", "admin_change_access"):
-        sent = event(name)
-        sent["requestContext"]["authorizer"] = event("push_json")["requestContext"]["authorizer"]
-        assert functions.http("admin", sent).json["code"] == "FORBIDDEN"
+        assert functions.http("admin", event(name, role="client")).json["code"] == "FORBIDDEN"
 
 
 @pytest.mark.parametrize(
     "body", ["", "[]", "nul", "{}", '{"clientId": "phone-1"}', '{"clientId": 1, "deltas": []}']
 )
 def test_a_malformed_push_is_a_400_validation_error(functions: Functions, body: str) -> None:
-    answer = functions.http("push", event("push_json") | {"body": body})
+    answer = functions.http("push", event("push_json", body=body))
 
     assert (answer.status, answer.json["code"]) == (400, "VALIDATION_ERROR")
 
@@ -335,10 +326,7 @@ def test_pull_returns_the_pushed_deltas_and_a_cursor(functions: Functions) -> No
     assert [delta["rowId"] for delta in answer.json["deltas"]] == ["r1", "r1", "r2"]
     assert answer.json["hasMore"] is False
 
-    sent = event("pull_first_page")
-    sent["rawQueryString"] = f"since={answer.json['serverHlc']}"
-    sent["queryStringParameters"] = {"since": answer.json["serverHlc"]}
-    after = functions.http("pull", sent)
+    after = _pull(functions, since=answer.json["serverHlc"])
 
     assert after.json["deltas"] == []
     assert after.json["serverHlc"] == answer.json["serverHlc"]
@@ -353,10 +341,7 @@ def test_pull_in_protobuf_gives_the_same_deltas(functions: Functions) -> None:
 
 
 def _pull(functions: Functions, **query: str) -> Any:
-    sent = event("pull_first_page")
-    sent["queryStringParameters"] = query
-    sent["rawQueryString"] = "&".join(f"{name}={value}" for name, value in query.items())
-    return functions.http("pull", sent)
+    return functions.http("pull", event("pull_first_page", query=query))
 
 
 @pytest.mark.parametrize(
@@ -419,12 +404,11 @@ def test_a_page_larger_than_a_lambda_answer_is_cut(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.http("push", "push_json")
-    other = event("push_json")
-    body = json.loads(other["body"])
+    body = json.loads(event("push_json")["body"])
     for delta in body["deltas"]:
         delta["hlc"] = str(int(delta["hlc"]) + 10)
         del delta["deltaId"]
-    functions.http("push", other | {"body": json.dumps(body)})
+    functions.http("push", event("push_json", body=body))
     monkeypatch.setattr("lakesync.runtime.api.pull.ANSWER_BYTES_MAX", 6_000)
     sent = event("pull_first_page")
     sent["headers"]["accept-encoding"] = "identity"
@@ -442,10 +426,8 @@ def test_an_administrator_registers_a_schema(functions: Functions) -> None:
 
 
 def _schemas(functions: Functions, table: str | None = None) -> Any:
-    sent = event("admin_schemas")
-    if table is not None:
-        sent |= {"rawQueryString": f"table={table}", "queryStringParameters": {"table": table}}
-    return functions.http("admin", sent)
+    query = "" if table is None else f"table={table}"
+    return functions.http("admin", event("admin_schemas", query=query))
 
 
 def test_an_administrator_lists_schemas(functions: Functions) -> None:
@@ -466,7 +448,7 @@ def test_an_administrator_lists_schemas(functions: Functions) -> None:
 
 def test_an_administrator_makes_a_gateway_strict(functions: Functions) -> None:
     def declare(body: object) -> Any:
-        return functions.http("admin", event("admin_schema") | {"body": json.dumps(body)})
+        return functions.http("admin", event("admin_schema", body=body))
 
     assert declare({"strict": True}).json == {"saved": True}
     assert _schemas(functions).json == {"schemaVersion": 0, "tables": [], "strict": True}
@@ -478,15 +460,19 @@ def test_an_administrator_makes_a_gateway_strict(functions: Functions) -> None:
     assert functions.http("push", "push_json").json["accepted"] == 3
 
 
+def hide_todos(functions: Functions) -> None:
+    """Save rules by which no token of the sample events sees a todo."""
+    bucket = {"name": "b", "tables": ["todos"],
+              "filters": [{"column": "title", "op": "eq", "value": "jwt:team"}]}  # fmt: skip
+    assert _try(functions, "", {"buckets": [bucket]}).status == 200
+
+
 def test_a_client_reads_only_schemas_of_tables_its_claims_can_show(functions: Functions) -> None:
     functions.http("admin", "admin_schema")
     assert [s["table"] for s in functions.http("admin", "admin_client_schemas").json["tables"]] == [
         "todos"
     ]
-    bucket = {"name": "b", "tables": ["todos"],
-              "filters": [{"column": "title", "op": "eq", "value": "jwt:team"}]}  # fmt: skip
-    rules = event("admin_sync_rules") | {"body": json.dumps({"buckets": [bucket]})}
-    assert functions.http("admin", rules).status == 200
+    hide_todos(functions)
 
     answer = functions.http("admin", "admin_client_schemas").json
 
@@ -512,10 +498,7 @@ def test_an_administrator_saves_and_reads_sync_rules(functions: Functions) -> No
 
 
 def _try(functions: Functions, query: str, body: object = None) -> Any:
-    sent = event("admin_sync_rules") | {"rawQueryString": query}
-    if body is not None:
-        sent["body"] = json.dumps(body)
-    return functions.http("admin", sent)
+    return functions.http("admin", event("admin_sync_rules", query=query, body=body))
 
 
 def test_a_trial_of_sync_rules_saves_nothing(functions: Functions) -> None:
@@ -579,7 +562,7 @@ def test_a_declaration_with_an_unpaired_surrogate_is_refused(
     functions: Functions, name: str, body: str
 ) -> None:
     functions.http("admin", "admin_schema")
-    refused = functions.http("admin", event(name) | {"body": body})
+    refused = functions.http("admin", event(name, body=body))
 
     assert (refused.status, refused.json["code"]) == (400, "VALIDATION_ERROR")
     assert "half of a surrogate pair" in refused.json["error"]
@@ -595,9 +578,7 @@ def test_faulty_sync_rules_are_refused_alike_on_trial_and_on_saving(functions: F
 
 
 def test_a_client_may_not_try_sync_rules(functions: Functions) -> None:
-    sent = event("admin_sync_rules") | {"rawQueryString": "dryRun=true&as=%7B%7D"}
-    client = json.dumps({"sub": "c1", "gw": "demo", "exp": 4_102_444_800})
-    sent["requestContext"]["authorizer"]["lambda"]["claims"] = client
+    sent = event("admin_sync_rules", query="dryRun=true&as=%7B%7D", role="client")
 
     assert functions.http("admin", sent).status == 403
 
@@ -609,10 +590,7 @@ def test_pulled_rows_depend_on_token_claims_by_the_sync_rules(functions: Functio
     functions.http("admin", "admin_sync_rules")  # title eq jwt:sub
 
     def pulled(sub: str) -> list[str]:
-        sent = event("pull_first_page")
-        claims = json.dumps({"sub": sub, "gw": "demo", "exp": 4_102_444_800})
-        sent["requestContext"]["authorizer"]["lambda"]["claims"] = claims
-        sent["rawQueryString"] = "since=0"
+        sent = event("pull_first_page", query="since=0", sub=sub)
         return [delta["rowId"] for delta in functions.http("pull", sent).json["deltas"]]
 
     titled = {
@@ -626,13 +604,10 @@ def test_pulled_rows_depend_on_token_claims_by_the_sync_rules(functions: Functio
 
 
 def test_every_fault_of_sync_rules_is_reported(functions: Functions) -> None:
-    sent = event("admin_sync_rules")
     functions.http("admin", "admin_schema")
-    sent["body"] = json.dumps(
-        {"buckets": [{"name": "mine", "tables": ["todos"],
-         "filters": [{"column": "nowhere", "op": "eq", "value": 1}, {"op": "is"}]}]}
-    )  # fmt: skip
-    answer = functions.http("admin", sent)
+    filters = [{"column": "nowhere", "op": "eq", "value": 1}, {"op": "is"}]
+    bucket = {"name": "mine", "tables": ["todos"], "filters": filters}
+    answer = _try(functions, "", {"buckets": [bucket]})
 
     assert (answer.status, answer.json["code"]) == (400, "SYNC_RULES_ERROR")
     paths = {fault["path"] for fault in answer.json["faults"]}
@@ -648,9 +623,8 @@ def test_rules_of_a_table_without_a_schema_are_saved_with_a_warning(functions: F
 
 
 def test_an_invalid_schema_is_refused_as_a_schema_error(functions: Functions) -> None:
-    sent = event("admin_schema")
-    sent["body"] = '{"table": "todos", "columns": [{"name": "a", "type": "text"}]}'
-    answer = functions.http("admin", sent)
+    schema = {"table": "todos", "columns": [{"name": "a", "type": "text"}]}
+    answer = functions.http("admin", event("admin_schema", body=schema))
 
     assert (answer.status, answer.json["code"]) == (400, "SCHEMA_ERROR")
 
@@ -668,39 +642,30 @@ def test_client_metrics_omit_tables_hidden_by_sync_rules(
     functions: Functions,
 ) -> None:
     functions.http("admin", "admin_schema")
-    bucket = {"name": "b", "tables": ["todos"],
-              "filters": [{"column": "title", "op": "eq", "value": "jwt:team"}]}  # fmt: skip
-    rules = event("admin_sync_rules") | {"body": json.dumps({"buckets": [bucket]})}
-    assert functions.http("admin", rules).status == 200
-    of_administrator = event("admin_client_metrics")
-    claims = {"sub": "c1", "gw": "demo", "role": "admin", "exp": 4_102_444_800}
-    of_administrator["requestContext"]["authorizer"]["lambda"]["claims"] = json.dumps(claims)
+    hide_todos(functions)
+    of_administrator = event("admin_client_metrics", role="admin")
 
     assert functions.http("admin", "admin_client_metrics").json["tables"] == []
     assert functions.http("admin", "admin_metrics").json["tables"] == ["todos"]
     assert functions.http("admin", of_administrator).json["tables"] == ["todos"]
 
 
-class FlushByInvocation:
-    """Lambda's Invoke, answered by the flush function itself or as the test wants."""
+@pytest.fixture
+def invoked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """Have Lambda's Invoke answered; gives what is asked of it."""
 
-    def __init__(self, answer: dict[str, Any], *, failed: bool = False) -> None:
-        self.answer = answer
-        self.failed = failed
-        self.requests: list[dict[str, Any]] = []
+    def answered(answer: dict[str, Any], *, failed: bool = False) -> list[dict[str, Any]]:
+        requests: list[dict[str, Any]] = []
 
-    def invoke(self, **call: Any) -> dict[str, Any]:
-        self.requests.append(call | {"Payload": json.loads(call["Payload"])})
-        error = {"FunctionError": "Unhandled"} if self.failed else {}
-        return {"Payload": _Stream(json.dumps(self.answer).encode()), **error}
+        def invoke(**call: Any) -> dict[str, Any]:
+            requests.append(call | {"Payload": json.loads(call["Payload"])})
+            error = {"FunctionError": "Unhandled"} if failed else {}
+            return {"Payload": BytesIO(json.dumps(answer).encode()), **error}
 
+        monkeypatch.setattr(wiring, "client", lambda *_, **__: SimpleNamespace(invoke=invoke))
+        return requests
 
-class _Stream:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def read(self) -> bytes:
-        return self._body
+    return answered
 
 
 _DONE = {"batches": 1, "deltas": 3, "watermark": "77", "finished": True}
@@ -719,20 +684,19 @@ _DONE = {"batches": 1, "deltas": 3, "watermark": "77", "finished": True}
 )
 def test_the_flush_route_returns_the_result_of_the_flush_function(
     functions: Functions,
-    monkeypatch: pytest.MonkeyPatch,
+    invoked: Callable[..., list[dict[str, Any]]],
     answer: dict[str, Any],
     failed: bool,  # noqa: FBT001 - a case
     status: int,
     code: str | None,
 ) -> None:
-    invocation = FlushByInvocation(answer, failed=failed)
-    monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
+    requests = invoked(answer, failed=failed)
     got = functions.http("admin", "admin_flush")
 
     assert got.status == status
     assert got.json.get("code") == code
     assert "S3 said no" not in got.body.decode()
-    assert invocation.requests[0]["Payload"] == {"gateway": "demo", "seconds": 20}
+    assert requests[0]["Payload"] == {"gateway": "demo", "seconds": 20}
     if status == 200:
         assert got.json == {"flushed": True, "batches": 1, "deltas": 3, "watermark": "77"}
     if status == 503:
@@ -740,18 +704,17 @@ def test_the_flush_route_returns_the_result_of_the_flush_function(
 
 
 def test_the_flush_route_passes_a_table_to_the_flush_function(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, invoked: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    invocation = FlushByInvocation(_DONE)
-    monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
+    requests = invoked(_DONE)
     functions.http("admin", "admin_schema")
-    got = functions.http("admin", event("admin_flush") | {"rawQueryString": "table=todos"})
+    got = functions.http("admin", event("admin_flush", query="table=todos"))
 
     assert got.json == {"flushed": True, "table": "todos"} | {
         key: _DONE[key] for key in ("batches", "deltas", "watermark")
     }
     wanted = {"gateway": "demo", "seconds": 20, "table": "todos"}
-    assert invocation.requests[0]["Payload"] == wanted
+    assert requests[0]["Payload"] == wanted
 
 
 _DELETED = {
@@ -772,21 +735,20 @@ _DELETED = {
 )
 def test_the_delete_route_invokes_the_retain_function(
     functions: Functions,
-    monkeypatch: pytest.MonkeyPatch,
+    invoked: Callable[..., list[dict[str, Any]]],
     answer: dict[str, Any],
     failed: bool,  # noqa: FBT001 - a case
     status: int,
     code: str | None,
 ) -> None:
-    invocation = FlushByInvocation(answer, failed=failed)
-    monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
+    requests = invoked(answer, failed=failed)
     # Whoever deletes it may have to go on once everybody else is revoked.
     functions.access.revoke("demo", Revocation(GATEWAY_KIND, "demo", 0, "ops"))
     got = functions.http("admin", "admin_delete_gateway")
 
     assert (got.status, got.json.get("code")) == (status, code)
-    assert invocation.requests[0]["FunctionName"] == "retain"
-    assert invocation.requests[0]["Payload"] == event("retain_delete")
+    assert requests[0]["FunctionName"] == "retain"
+    assert requests[0]["Payload"] == event("retain_delete")
     if status == 200:
         assert got.json == answer
 
@@ -809,9 +771,7 @@ def test_requests_to_a_deleted_gateway_are_answered_410_and_store_nothing(
 
 
 def test_a_client_may_not_delete_a_gateway(functions: Functions) -> None:
-    asked = event("admin_delete_gateway")
-    asked["requestContext"]["authorizer"] = event("admin_not_admin")["requestContext"]["authorizer"]
-    answer = functions.http("admin", asked)
+    answer = functions.http("admin", event("admin_delete_gateway", role="client"))
 
     assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
 
@@ -964,52 +924,36 @@ def test_actions_of_one_request_are_run_and_audited_separately(
     assert "somewhere" not in log.getvalue()
 
 
-@pytest.mark.parametrize("name", ["push", "pull", "admin"])
-def test_a_bug_is_a_500_with_the_request_id_and_no_detail(
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (ZeroDivisionError("the secret detail"), "the secret detail"),
+        (InternalError("DynamoDB refused Query: AccessDeniedException"), "AccessDeniedException"),
+    ],
+)
+@pytest.mark.parametrize("name", ["push_json", "pull_first_page", "admin_metrics"])
+def test_a_bug_and_a_refusal_by_dynamodb_are_a_500_with_the_request_id_and_no_detail(
     functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     log: io.StringIO,
     name: str,
+    error: Exception,
+    detail: str,
 ) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("the secret detail")
+        raise error
 
     for method in ("heads", "config"):
         monkeypatch.setattr(functions.buffer, method, broken)
-    sent = {"push": "push_json", "pull": "pull_first_page", "admin": "admin_metrics"}[name]
-    answer = functions.http(name, sent)
-
-    assert answer.status == 500
-    assert answer.json["code"] == "INTERNAL_ERROR"
-    assert answer.json["requestId"] == "JKJaXmPLvHcESHA="
-    assert "secret detail" not in answer.body.decode()
-    assert "secret detail" in log.getvalue()
-    assert '"InternalErrors"' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["push", "pull", "admin"])
-def test_a_refusal_by_dynamodb_is_an_internal_error_without_detail(
-    functions: Functions,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    log: io.StringIO,
-    name: str,
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise InternalError("DynamoDB refused Query: AccessDeniedException")
-
-    for method in ("heads", "config"):
-        monkeypatch.setattr(functions.buffer, method, refused)
-    sent = {"push": "push_json", "pull": "pull_first_page", "admin": "admin_metrics"}[name]
-    answer = functions.http(name, sent)
+    answer = functions.http(name.partition("_")[0], name)
     [line] = [line for line in map(json.loads, log.getvalue().splitlines()) if "exception" in line]
 
     assert (answer.status, answer.json["code"]) == (500, "INTERNAL_ERROR")
     assert answer.json["requestId"] == "JKJaXmPLvHcESHA="
-    assert "AccessDenied" not in answer.body.decode()
+    assert detail not in answer.body.decode()
     assert (line["level"], line["correlation_id"]) == ("ERROR", "JKJaXmPLvHcESHA=")
-    assert "AccessDeniedException" in line["exception"]
+    assert detail in line["exception"]
     counted = capsys.readouterr().out
     assert '"InternalErrors"' in counted
     assert '"Refused"' not in counted
@@ -1025,7 +969,7 @@ def test_a_request_without_authoriser_context_is_refused(functions: Functions) -
 def test_handlers_write_one_metrics_line(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    functions.load("push")(event("push_json"), Context())
+    functions.call("push", "push_json")
     lines = [line for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
 
     assert [json.loads(line)["DeltasAccepted"] for line in lines] == [[3.0]]

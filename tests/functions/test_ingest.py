@@ -17,7 +17,7 @@ from lakesync.runtime.polls import (
     WAIT_IN_MACHINE_S_MAX,
     ingest_handler,
 )
-from tests.functions.conftest import Context, event
+from tests.functions.conftest import Context
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ def test_an_unavailable_connector_store_is_raised_to_the_state_machine(
     )
 
     with pytest.raises(Unavailable):
-        functions.load("ingest")(event("ingest_poll"), Context())
+        functions.call("ingest", "ingest_poll")
 
 
 def test_a_poll_of_a_removed_connector_ends(functions: Functions) -> None:
-    answer = functions.load("ingest")(event("ingest_poll"), Context())
+    answer = functions.call("ingest", "ingest_poll")
     assert (answer["status"], answer["next"]) == ("gone", "end")

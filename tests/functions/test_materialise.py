@@ -170,7 +170,7 @@ def handled(functions: Functions, glue: Glue, monkeypatch: pytest.MonkeyPatch) -
         return glue if service == "glue" else real(settings, service, **more)
 
     monkeypatch.setattr(wiring, "client", client)
-    return functions.load("materialise")(SENT, Context())
+    return functions.call("materialise", SENT)
 
 
 def test_many_announcements_start_one_run(

@@ -56,7 +56,7 @@ def lake(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake
 
 def test_a_flush_writes_batches_and_announces_them(functions: Functions, lake: Lake) -> None:
     functions.http("push", "push_json")
-    answer = functions.load("flush")(event("flush_due"), Context())
+    answer = functions.call("flush", "flush_due")
 
     assert answer == {"batchItemFailures": []}
     assert [key.split("/")[0] for key in lake.written()] == ["claims", "staging"]
@@ -77,7 +77,7 @@ def test_a_repeated_flush_announces_nothing(functions: Functions, lake: Lake) ->
 def test_only_a_malformed_flush_message_is_retried(functions: Functions, lake: Lake) -> None:
     functions.http("push", "push_json")
     sent = event("flush_poison")
-    answer = functions.load("flush")(sent, Context())
+    answer = functions.call("flush", sent)
 
     assert answer == {"batchItemFailures": [{"itemIdentifier": sent["Records"][1]["messageId"]}]}
     assert len(lake.written()) == 2
@@ -89,7 +89,7 @@ def test_messages_of_a_failed_flush_are_retried(
     functions.http("push", "push_json")
     boto3.client("sqs").delete_queue(QueueUrl=lake.announce_queue)
     sent = event("flush_due")
-    answer = functions.load("flush")(sent, Context())
+    answer = functions.call("flush", sent)
     demo = [record["messageId"] for record in sent["Records"] if "demo" in record["body"]]
 
     assert [item["itemIdentifier"] for item in answer["batchItemFailures"]] == some(demo)
@@ -124,7 +124,7 @@ def test_a_direct_flush_returns_batches_deltas_and_watermark(
     functions: Functions, lake: Lake
 ) -> None:
     functions.http("push", "push_json")
-    answer = functions.load("flush")(event("flush_direct"), Context())
+    answer = functions.call("flush", "flush_direct")
 
     assert (answer["batches"], answer["deltas"], answer["finished"]) == (1, 3, True)
     assert int(answer["watermark"]) > 0
@@ -142,7 +142,7 @@ def test_a_direct_flush_without_time_says_that_it_is_not_finished(
     functions: Functions, lake: Lake
 ) -> None:
     functions.http("push", "push_json")
-    answer = functions.load("flush")(event("flush_direct"), Context(remaining_ms=1000))
+    answer = functions.call("flush", "flush_direct", 1000)
 
     assert answer["finished"] is False
     assert lake.written() == []
@@ -197,7 +197,7 @@ def test_the_schedule_sends_one_message_for_each_gateway_that_is_due(
     functions: Functions, lake: Lake
 ) -> None:
     functions.http("push", "push_json")
-    answer = functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
+    answer = functions.call("schedule_flush", "schedule_flush_tick")
 
     assert answer == {"due": 1, "finished": True}
     assert lake.messages(lake.flush_queue) == [{"gateway": "demo", "ifDue": True}]
@@ -207,8 +207,8 @@ def test_a_scheduled_flush_respects_the_gateways_flush_interval(
     functions: Functions, lake: Lake
 ) -> None:
     functions.http("push", "push_json")
-    functions.http("admin", _body("admin_flushing", {"everyS": 900}))
-    functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
+    functions.http("admin", event("admin_flushing", body={"everyS": 900}))
+    functions.call("schedule_flush", "schedule_flush_tick")
     sent = event("flush_due")
     [message] = lake.messages(lake.flush_queue)
     for record in sent["Records"]:
@@ -217,20 +217,16 @@ def test_a_scheduled_flush_respects_the_gateways_flush_interval(
 
     assert flush(sent, Context()) == {"batchItemFailures": []}
     assert lake.messages(lake.announce_queue) == []
-    functions.http("admin", _body("admin_flushing", {}))
+    functions.http("admin", event("admin_flushing", body={}))
     flush(sent, Context())
     assert len(lake.messages(lake.announce_queue)) == 1
 
 
-def _body(name: str, body: dict[str, object]) -> dict[str, Any]:
-    return event(name) | {"body": json.dumps(body)}
-
-
 def test_a_flushed_gateway_is_not_due(functions: Functions, lake: Lake) -> None:
     functions.http("push", "push_json")
-    functions.load("flush")(event("flush_direct"), Context())
+    functions.call("flush", "flush_direct")
 
-    answer = functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
+    answer = functions.call("schedule_flush", "schedule_flush_tick")
 
     assert answer == {"due": 0, "finished": True}
 

@@ -177,7 +177,7 @@ def test_a_malformed_retention_task_is_refused(
 ) -> None:
     gateway.trim()
     with pytest.raises(ValidationFailed):
-        functions.load("retain")(odd, Context())
+        functions.call("retain", odd)
 
 
 def test_a_retriable_error_of_a_retention_task_is_raised(

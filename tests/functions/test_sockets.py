@@ -143,10 +143,7 @@ def test_a_user_cannot_connect_as_another_users_client(api: Api, functions: Func
 
 @pytest.mark.law("U6")
 def test_an_operator_cannot_connect(api: Api) -> None:
-    sent = event("connect_sub_protocol")
-    context = sent["requestContext"]["authorizer"]
-    context["claims"] = json.dumps(json.loads(context["claims"]) | {"role": "operator"})
-    answer = api.call("connect", sent)
+    answer = api.call("connect", event("connect_sub_protocol", role="operator"))
 
     assert answer["statusCode"] == 403
     assert json.loads(answer["body"])["code"] == "FORBIDDEN"
@@ -273,12 +270,11 @@ def outside(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> MemoryOuts
     made = use_memory_outside(monkeypatch)
     monkeypatch.setattr(wiring_connectors, "secrets", lambda *_: MemorySecrets())
     handler = {"name": "slack", "type": "memory", "allow": [{}]}
-    registered = event("admin_register_action") | {"body": json.dumps(handler)}
+    registered = event("admin_register_action", body=handler)
     assert functions.http("admin", registered).json["registered"]
 
     def invoker(_settings: object, name: str, _seconds: int) -> Any:
-        run = functions.load(name)
-        return lambda sent: (True, json.dumps(run(json.loads(sent), Context())).encode())
+        return lambda sent: (True, json.dumps(functions.call(name, json.loads(sent))).encode())
 
     monkeypatch.setattr(wiring, "invoker", invoker)
     return made
@@ -296,14 +292,13 @@ def test_an_action_run_over_a_socket_is_not_repeated_over_https(
     assert proto.answered_id_of(tag, body) == 9
     results = pb.ActionResponse.FromString(body).results
     assert [json.loads(each.success.data) for each in results] == [{"n": 1}, {"n": 2}]
-    again = functions.load("actions")
     sent = event("actions_run")
     sent["headers"] |= {"content-type": "application/x-protobuf", "accept": "application/json"}
     sent["requestContext"]["authorizer"]["lambda"] = event("frames_pull")["requestContext"][
         "authorizer"
     ]
     sent |= {"body": base64.b64encode(some_actions(1)).decode(), "isBase64Encoded": True}
-    (remembered,) = json.loads(again(sent, Context())["body"])["results"]
+    (remembered,) = json.loads(functions.call("actions", sent)["body"])["results"]
     assert remembered["data"] == {"n": 1}
     assert len(outside.done) == 2
 
@@ -491,13 +486,6 @@ def test_no_function_logs_a_token(api: Api, log: io.StringIO) -> None:
     api.call("disconnect", event("disconnect_closed"))
 
     assert "very-secret" not in log.getvalue()
-
-
-# --- the authoriser -------------------------------------------------------------------------------
-
-
-def socket_event(headers: dict[str, str], query: dict[str, str] | None = None) -> dict[str, Any]:
-    return event("authorise_socket") | {"headers": headers, "queryStringParameters": query}
 
 
 # --- the stream -----------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_a_failing_source_function_is_answered_503_with_retry_after(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, act: Callable[[], tuple[bool, bytes]]
 ) -> None:
     monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: act())
-    answer = functions.load("pull")(event("pull_source_first_page"), Context())
+    answer = functions.call("pull", "pull_source_first_page")
 
     assert answer["statusCode"] == 503
     assert json.loads(answer["body"])["code"] == "SOURCE_UNAVAILABLE"
