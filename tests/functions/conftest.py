@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def event(
-    name: str, *, body: object = None, query: str | dict[str, str] = "", **claims: object
+    name: str, *, body: object = None, query: str | dict[str, str] | None = None, **claims: object
 ) -> dict[str, Any]:
     """Return a sample event, with another body, query or claims of the token if they are given."""
     sent: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
     if body is not None:
         sent["body"] = body if isinstance(body, str) else json.dumps(body)
-    if query:
+    if query is not None:
         sent["rawQueryString"] = query if isinstance(query, str) else urlencode(query)
     if claims:
         context = sent["requestContext"]["authorizer"]

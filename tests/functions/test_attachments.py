@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 REFERENCE = json.loads(event("attachments_upload")["body"])["reference"]
 
 
-def sending(name: str, body: object, **claims: Any) -> dict[str, Any]:
-    """Return a sample event with another body, and other claims."""
-    sent = event(name)
-    sent["body"] = json.dumps(body)
-    own = sent["requestContext"]["authorizer"]["lambda"]
-    own["claims"] = json.dumps(json.loads(own["claims"]) | claims)
-    return sent
-
-
 def test_a_file_is_uploaded_and_downloaded(functions: Functions) -> None:
     asked = functions.http("attachments", "attachments_upload")
     assert asked.status == 200
@@ -70,13 +61,11 @@ def test_an_attachment_of_a_row_hidden_by_sync_rules_is_not_found(functions: Fun
     administrator(functions.buffer).save_rules("demo", {"buckets": [bucket]})
     row = insert("t1", at=at_ms(1), owner="ann", photo=REFERENCE)
     pusher(functions.buffer).push("demo", push(row))
-    body = json.loads(event("attachments_download")["body"])
-    codes = {
-        user: functions.http("attachments", sending("attachments_download", body, sub=user)).json[
-            "code"
-        ]
+    answers = {
+        user: functions.http("attachments", event("attachments_download", sub=user))
         for user in ("ann", "eve")
     }
+    codes = {user: answer.json["code"] for user, answer in answers.items()}
 
     assert codes == {"ann": "NOT_YET_UPLOADED", "eve": "NOT_FOUND"}
 
@@ -101,7 +90,7 @@ def test_an_attachment_of_a_row_hidden_by_sync_rules_is_not_found(functions: Fun
 def test_invalid_attachment_requests_are_refused_with_a_reason(
     functions: Functions, name: str, body: object, status: Any, code: Any
 ) -> None:
-    answer = functions.http("attachments", sending(name, body))
+    answer = functions.http("attachments", event(name, body=body))
 
     assert answer.status in (status if isinstance(status, tuple) else (status,))
     assert answer.json["code"] in (code if isinstance(code, tuple) else (code,))

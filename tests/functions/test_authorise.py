@@ -25,25 +25,34 @@ if TYPE_CHECKING:
 
     from tests.functions.conftest import Functions
 
+    Ask = Callable[[dict[str, Any]], dict[str, Any]]
+    AskSocket = Callable[..., dict[str, Any]]
+
 SECRET = "sample-secret-of-the-events-folder-0123456789"
 OLD = "the-secret-before-the-sample-secret-0123456789"
 
 
 @pytest.fixture
-def authorise(functions: Functions) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
-    """The authoriser's context for an event."""
+def secret() -> Iterator[None]:
+    """The secret of tokens, in Secrets Manager."""
     with mock_aws():
         text = json.dumps({"current": SECRET, "previous": OLD})
         boto3.client("secretsmanager").create_secret(Name="jwt", SecretString=text)
-        handler = functions.load("authorise")
+        yield
 
-        def ask(sent: dict[str, Any]) -> dict[str, Any]:
-            answer = handler(sent, Context())
-            assert answer["isAuthorized"] is True
-            context: dict[str, Any] = answer["context"]
-            return context
 
-        yield ask
+@pytest.fixture
+def authorise(functions: Functions, secret: None) -> Ask:
+    """The authoriser's context for an event."""
+    handler = functions.load("authorise")
+
+    def ask(sent: dict[str, Any]) -> dict[str, Any]:
+        answer = handler(sent, Context())
+        assert answer["isAuthorized"] is True
+        context: dict[str, Any] = answer["context"]
+        return context
+
+    return ask
 
 
 def with_token(token: str) -> dict[str, Any]:
@@ -57,9 +66,7 @@ def token(secret: str = SECRET, **claims: object) -> str:
     return jwt.encode(payload, secret, "HS256")
 
 
-def test_the_authoriser_returns_the_claims_of_a_valid_token(
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
+def test_the_authoriser_returns_the_claims_of_a_valid_token(authorise: Ask) -> None:
     context = authorise(event("authorise_valid"))
 
     assert json.loads(context["claims"])["sub"] == "phone-1"
@@ -67,20 +74,16 @@ def test_the_authoriser_returns_the_claims_of_a_valid_token(
 
 @pytest.mark.parametrize("name", ["authorise_expired", "authorise_unsigned"])
 def test_the_authoriser_returns_only_a_refusal_for_an_invalid_token(
-    authorise: Callable[[dict[str, Any]], dict[str, Any]], name: str
+    authorise: Ask, name: str
 ) -> None:
     assert set(authorise(event(name))) == {"refused"}
 
 
-def test_the_previous_secret_still_verifies(
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
+def test_the_previous_secret_still_verifies(authorise: Ask) -> None:
     assert "claims" in authorise(with_token(token(OLD)))
 
 
-def test_a_token_signed_with_a_new_secret_is_accepted_at_once(
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
+def test_a_token_signed_with_a_new_secret_is_accepted_at_once(authorise: Ask) -> None:
     authorise(with_token(token()))
     new = "the-secret-after-the-sample-secret-0123456789"
     boto3.client("secretsmanager").put_secret_value(
@@ -91,9 +94,7 @@ def test_a_token_signed_with_a_new_secret_is_accepted_at_once(
 
 
 @pytest.mark.law("U5")
-def test_a_gateways_secret_signs_only_tokens_of_that_gateway(
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
+def test_a_gateways_secret_signs_only_tokens_of_that_gateway(authorise: Ask) -> None:
     own = gateway_secret(SECRET, "demo")
 
     assert "claims" in authorise(with_token(token(own)))
@@ -113,9 +114,7 @@ def _answer(functions: Functions, context: dict[str, Any], gateway: str = "demo"
     return functions.http("pull", sent).status
 
 
-def test_a_cached_answer_opens_its_own_gateway_only(
-    functions: Functions, authorise: Callable[[dict[str, Any]], dict[str, Any]]
-) -> None:
+def test_a_cached_answer_opens_its_own_gateway_only(functions: Functions, authorise: Ask) -> None:
     """API Gateway repeats an answer on every route: only the path differs, and it decides."""
     cached = authorise(with_token(token(gw="demo")))
 
@@ -125,7 +124,7 @@ def test_a_cached_answer_opens_its_own_gateway_only(
 
 def test_a_token_that_expires_stops_working_though_its_answer_is_cached(
     functions: Functions,
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+    authorise: Ask,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cached = authorise(with_token(token()))
@@ -155,7 +154,7 @@ def test_any_other_context_is_refused(functions: Functions, context: dict[str, A
 
 def test_tokens_are_not_logged(
     functions: Functions,
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+    authorise: Ask,
     log: io.StringIO,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -181,31 +180,27 @@ def test_tokens_are_not_logged(
 
 @pytest.fixture
 def authorise_socket(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., dict[str, Any]]]:
+    functions: Functions, secret: None, monkeypatch: pytest.MonkeyPatch
+) -> AskSocket:
     """The authoriser's context for a handshake."""
-    with mock_aws():
-        text = json.dumps({"current": SECRET, "previous": OLD})
-        boto3.client("secretsmanager").create_secret(Name="jwt", SecretString=text)
 
-        def ask(headers: dict[str, str], query: Any = None, in_query: str = "no") -> Any:
-            monkeypatch.setenv("SOCKET_TOKEN_IN_QUERY", in_query)
-            sent = event("authorise_socket")
-            sent |= {"headers": headers, "queryStringParameters": query}
-            answer = functions.call("authorise", sent)
-            (statement,) = answer["policyDocument"]["Statement"]
-            # Also for a bad token: its function refuses it, in our words.
-            assert statement["Effect"] == "Allow"
-            assert statement["Resource"] == sent["methodArn"]
-            return answer["context"]
+    def ask(headers: dict[str, str], query: Any = None, in_query: str = "no") -> Any:
+        monkeypatch.setenv("SOCKET_TOKEN_IN_QUERY", in_query)
+        sent = event("authorise_socket") | {"headers": headers, "queryStringParameters": query}
+        answer = functions.call("authorise", sent)
+        (statement,) = answer["policyDocument"]["Statement"]
+        # Also for a bad token: its function refuses it, in our words.
+        assert statement["Effect"] == "Allow"
+        assert statement["Resource"] == sent["methodArn"]
+        return answer["context"]
 
-        yield ask
+    return ask
 
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("name", ["Sec-WebSocket-Protocol", "sec-websocket-protocol"])
 def test_the_token_of_a_socket_handshake_is_read_from_its_sub_protocols(
-    authorise_socket: Callable[..., dict[str, Any]], name: str
+    authorise_socket: AskSocket, name: str
 ) -> None:
     context = authorise_socket({name: f"lakesync.v1, bearer.{token()}"})
 
@@ -215,14 +210,14 @@ def test_the_token_of_a_socket_handshake_is_read_from_its_sub_protocols(
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("offered", ["", "lakesync.v1", "lakesync.v1, bearer.", "bearer.nonsense"])
 def test_a_socket_handshake_without_a_valid_token_is_refused(
-    authorise_socket: Callable[..., dict[str, Any]], offered: str
+    authorise_socket: AskSocket, offered: str
 ) -> None:
     assert set(authorise_socket({"Sec-WebSocket-Protocol": offered})) == {"refused"}
 
 
 @pytest.mark.law("T6")
 def test_a_token_in_the_query_string_is_accepted_only_when_enabled(
-    authorise_socket: Callable[..., dict[str, Any]],
+    authorise_socket: AskSocket,
 ) -> None:
     query = {"token": token()}
 
@@ -251,7 +246,7 @@ def issued(functions: Functions) -> str:
 
 @pytest.mark.law("T10")
 def test_a_ticket_authorises_one_socket_handshake_with_its_tokens_claims(
-    functions: Functions, authorise_socket: Callable[..., Any], tickets: ItemTickets
+    functions: Functions, authorise_socket: AskSocket, tickets: ItemTickets
 ) -> None:
     ticket, other = issued(functions), issued(functions)
     assert ticket != other
@@ -270,7 +265,7 @@ def test_a_ticket_authorises_one_socket_handshake_with_its_tokens_claims(
 @pytest.mark.law("T10")
 @pytest.mark.parametrize("wrong", ["", "x", "x" * 43, "x" * 9_000, "\u00e9" * 43, "x" * 42 + "\n"])
 def test_an_unknown_ticket_is_refused(
-    authorise_socket: Callable[..., Any], tickets: ItemTickets, wrong: str
+    authorise_socket: AskSocket, tickets: ItemTickets, wrong: str
 ) -> None:
     assert set(authorise_socket({}, {"ticket": wrong})) == {"refused"}
 
@@ -278,7 +273,7 @@ def test_an_unknown_ticket_is_refused(
 @pytest.mark.law("T10")
 def test_an_expired_ticket_is_refused(
     functions: Functions,
-    authorise_socket: Callable[..., Any],
+    authorise_socket: AskSocket,
     tickets: ItemTickets,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -291,7 +286,7 @@ def test_an_expired_ticket_is_refused(
 
 @pytest.mark.law("T10")
 def test_a_handshake_with_token_and_ticket_does_not_consume_the_ticket(
-    functions: Functions, authorise_socket: Callable[..., Any], tickets: ItemTickets
+    functions: Functions, authorise_socket: AskSocket, tickets: ItemTickets
 ) -> None:
     ticket = issued(functions)
     headers = {"Sec-WebSocket-Protocol": f"lakesync.v1, bearer.{token()}"}
@@ -303,7 +298,7 @@ def test_a_handshake_with_token_and_ticket_does_not_consume_the_ticket(
 @pytest.mark.law("T10")
 def test_a_ticket_is_refused_over_https(
     functions: Functions,
-    authorise: Callable[[dict[str, Any]], dict[str, Any]],
+    authorise: Ask,
     tickets: ItemTickets,
 ) -> None:
     ticket = issued(functions)
@@ -314,17 +309,13 @@ def test_a_ticket_is_refused_over_https(
 
 @pytest.mark.law("T10", "U6")
 def test_an_operator_gets_no_ticket(functions: Functions, tickets: ItemTickets) -> None:
-    sent = event("pull_ticket")
-    context = sent["requestContext"]["authorizer"]["lambda"]
-    context["claims"] = json.dumps(json.loads(context["claims"]) | {"role": "operator"})
-
-    assert functions.http("pull", sent).status == 403
+    assert functions.http("pull", event("pull_ticket", role="operator")).status == 403
 
 
 @pytest.mark.law("T10")
 def test_tickets_are_neither_stored_nor_logged(
     functions: Functions,
-    authorise_socket: Callable[..., Any],
+    authorise_socket: AskSocket,
     tickets: ItemTickets,
     log: io.StringIO,
 ) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from tests.functions.conftest import Answer, Functions
 
+_OWN = {"sub": "phone-1", "gw": GATEWAY, "role": "client", "exp": 4102444800}
 NO_QUERY: dict[str, str] = {}
 MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
@@ -42,13 +43,9 @@ class Served:
         claims: Mapping[str, Any] = NO_QUERY,
         gzip: str = "",
     ) -> Answer:
-        sent = event("pull_checkpoint")
+        sent = event("pull_checkpoint", query=urlencode(query), **{**_OWN, **claims})
         path = f"/sync/{GATEWAY}/checkpoint"
         sent["rawPath"] = sent["requestContext"]["http"]["path"] = path
-        own = {"sub": "phone-1", "gw": GATEWAY, "role": "client", "exp": 4102444800}
-        claims_json = json.dumps({**own, **claims})
-        sent["requestContext"]["authorizer"]["lambda"]["claims"] = claims_json
-        sent["rawQueryString"] = "&".join(f"{name}={value}" for name, value in query.items())
         if gzip:
             sent["headers"]["accept-encoding"] = gzip
         return self.functions.http("pull", sent)

@@ -66,6 +66,14 @@ class Sent:
         return sorted(json.loads(body)["gateway"] for call in self.calls for body in call)
 
 
+def waiting(gateways: Sequence[str]) -> MemoryBuffer:
+    """Return a buffer in which each gateway has something to flush."""
+    buffer = MemoryBuffer()
+    for gateway in gateways:
+        Writer(buffer, gateway).write()
+    return buffer
+
+
 @pytest.fixture(scope="module")
 def many() -> MemoryBuffer:
     """Ten thousand gateways, of which every tenth has something to flush."""
@@ -89,10 +97,10 @@ def handler(
     seconds: Callable[[], float],
     every_minutes: int = 15,
 ) -> Callable[[Any, Any], Any]:
-    def due(place: str) -> Iterator[GatewaySlice]:
-        return due_slices(buffer, place)
-
-    return schedule_handler(due, sent.send_all, go_on, seconds, lambda: NOW_MS, every_minutes)
+    return schedule_handler(
+        lambda place: due_slices(buffer, place), sent.send_all, go_on, seconds,
+        lambda: NOW_MS, every_minutes,
+    )  # fmt: skip
 
 
 @pytest.mark.law("D6")
@@ -108,9 +116,7 @@ def test_the_flush_schedule_reads_only_the_heads_of_due_gateways(
 
 
 def test_flushes_of_ten_thousand_gateways_are_requested_in_a_thousand_calls() -> None:
-    buffer, sent = MemoryBuffer(), Sent()
-    for gateway in GATEWAYS:
-        Writer(buffer, gateway).write()
+    buffer, sent = waiting(GATEWAYS), Sent()
     counted = Counted(buffer)
     answer = handler(counted, sent, not_again, lambda: 0.0)({}, Context(60_000))
 
@@ -123,9 +129,7 @@ def test_flushes_of_ten_thousand_gateways_are_requested_in_a_thousand_calls() ->
 
 @pytest.mark.law("D6")
 def test_a_schedule_run_without_time_continues_in_another_invocation() -> None:
-    buffer, sent = MemoryBuffer(), Sent()
-    for gateway in GATEWAYS[: 3 * DUE_HEADS_MAX]:
-        Writer(buffer, gateway).write()
+    buffer, sent = waiting(GATEWAYS[: 3 * DUE_HEADS_MAX]), Sent()
     now = 0.0
     events: list[tuple[str, Any]] = []
 
@@ -181,9 +185,7 @@ def test_a_gateway_of_many_shards_gets_one_message() -> None:
 
 
 def test_a_queue_failure_is_raised_after_all_messages_were_tried() -> None:
-    buffer, sent = MemoryBuffer(), Sent()
-    for gateway in GATEWAYS[:40]:
-        Writer(buffer, gateway).write()
+    buffer, sent = waiting(GATEWAYS[:40]), Sent()
 
     def refuses(bodies: Sequence[str]) -> None:
         sent.send_all(bodies)
@@ -212,9 +214,7 @@ def ticks(start: str, count: int) -> list[dict[str, str]]:
 def test_flush_requests_are_spread_over_the_interval_one_fixed_minute_per_gateway(
     every_minutes: int,
 ) -> None:
-    buffer = MemoryBuffer()
-    for gateway in GATEWAYS[:300]:
-        Writer(buffer, gateway).write()
+    buffer = waiting(GATEWAYS[:300])
     minutes: dict[str, list[int]] = {}
     most = 0
     for number, tick in enumerate(ticks("2026-11-28T22:59:59Z", 2 * every_minutes)):
@@ -231,9 +231,7 @@ def test_flush_requests_are_spread_over_the_interval_one_fixed_minute_per_gatewa
 
 
 def test_a_missing_time_requests_all_due_gateways_and_an_invalid_one_those_of_the_minute() -> None:
-    buffer = MemoryBuffer()
-    for gateway in GATEWAYS[:300]:
-        Writer(buffer, gateway).write()
+    buffer = waiting(GATEWAYS[:300])
 
     def asked(event: dict[str, str]) -> list[str]:
         sent = Sent()
@@ -248,9 +246,7 @@ def test_a_missing_time_requests_all_due_gateways_and_an_invalid_one_those_of_th
 
 
 def test_a_continued_schedule_run_keeps_the_minute_of_the_first() -> None:
-    buffer, sent = MemoryBuffer(), Sent()
-    for gateway in GATEWAYS[: 2 * DUE_HEADS_MAX]:
-        Writer(buffer, gateway).write()
+    buffer, sent = waiting(GATEWAYS[: 2 * DUE_HEADS_MAX]), Sent()
     clock = iter([0.0, 100.0, 100.0, 200.0])
     further: list[Any] = []
     [tick] = ticks("2026-11-28T22:10:00Z", 1)

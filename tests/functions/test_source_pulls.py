@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -20,7 +19,7 @@ from lakesync.errors import AdapterRefused, AdapterUnreachable
 from lakesync.runtime import deliver, wiring
 from lakesync.testing.database_contract import batch
 from lakesync.wire.proto import decode_page
-from tests.functions.conftest import Context, event
+from tests.functions.conftest import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +40,7 @@ def answering(
         def invoke(sent: str) -> tuple[bool, bytes]:
             invoked.append(name)
             assert seconds <= 20
-            answer = functions.load("pull_source")(json.loads(sent), Context())
-            return True, json.dumps(answer).encode()
+            return True, json.dumps(functions.call("pull_source", json.loads(sent))).encode()
 
         return invoke
 
@@ -76,9 +74,8 @@ def test_a_source_pull_is_answered_by_the_function_with_database_drivers(
     assert invoked == ["pull_source"]
     assert [delta["rowId"] for delta in page["deltas"]] == ["r"]
     assert (page["hasMore"], bool(page["snapshot"])) == (False, True)
-    by_post = event("pull_source_first_page")
+    by_post = event("pull_source_first_page", body={}, query="source=warehouse")
     by_post["requestContext"]["http"]["method"] = "POST"
-    by_post |= {"body": "{}", "rawQueryString": "source=warehouse"}
     by_post["headers"] |= {"content-type": "application/json"}
     assert functions.http("pull", by_post).json["deltas"] == page["deltas"]
     functions.http("pull", "pull_first_page")
@@ -111,9 +108,8 @@ def test_a_source_pull_continues_through_the_archive_without_a_re_sync(
     after = database.mark("todos").unwrap()
     database.insert_deltas(batch("todos", deltas, after=after)).unwrap()
     Lifecycle(database, archive).archive_until(STAMP_MAX).unwrap()
-    sent = event("pull_source_first_page")
-    sent["queryStringParameters"]["snapshot"] = first["snapshot"]
-    sent["rawQueryString"] = urlencode(sent["queryStringParameters"])
+    query = event("pull_source_first_page")["queryStringParameters"]
+    sent = event("pull_source_first_page", query=query | {"snapshot": first["snapshot"]})
     page = functions.http("pull", sent).json
 
     assert [delta["rowId"] for delta in page["deltas"]] == ["r", "r"]
@@ -145,10 +141,7 @@ def test_a_failing_database_is_answered_without_its_host_name(
 @pytest.mark.law("D14")
 def test_an_unknown_source_is_a_404(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(functions, monkeypatch, lambda *_: filled())
-    sent = event("pull_source_first_page")
-    sent["rawQueryString"] = "source=elsewhere"
-    sent["queryStringParameters"] = {"source": "elsewhere"}
-    answer = functions.http("pull", sent)
+    answer = functions.http("pull", event("pull_source_first_page", query="source=elsewhere"))
 
     assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
 
