@@ -344,12 +344,7 @@ class Kept(Generic[KeySet]):
 
 
 class SharedSecrets:
-    """The HS256 secrets that may sign for one gateway: the stack's, and the gateway's own.
-
-    Args:
-        signers: who may sign, cached.
-        gateway: for which gateway.
-    """
+    """The HS256 secrets that may sign for one gateway: the stack's, and the gateway's own."""
 
     def __init__(self, signers: Kept[Signers], gateway: str) -> None:
         self._signers = signers
@@ -367,12 +362,7 @@ class SharedSecrets:
 
 
 class PublicKeys:
-    """The public keys of an identity provider, by key id.
-
-    Args:
-        fetch: gives the set of keys (RFC 7517) as the provider publishes it now.
-        clock: seconds since any moment; it only goes forward.
-    """
+    """The public keys of an identity provider, by key id."""
 
     def __init__(
         self, fetch: Callable[[], Any], clock: Callable[[], float] = time.monotonic
@@ -406,15 +396,7 @@ def _named(keys: Sequence[jwt.PyJWK], header: Mapping[str, Any]) -> Sequence[jwt
 
 
 class Authorities:
-    """Who may sign for which gateway: the rules and keys by which a token is verified.
-
-    Args:
-        rules: of gateways that have no issuer of their own.
-        jwks_url: where their keys are; empty if a shared secret signs.
-        fetch: gives the document of `lakesync.runtime.authoriser` as the secret store has it now.
-        public_keys: gives the keys at an address.
-        clock: seconds since any moment; it only goes forward.
-    """
+    """Who may sign for which gateway: the rules and keys by which a token is verified."""
 
     def __init__(
         self,
@@ -456,12 +438,6 @@ def lambda_authoriser(
     Also that of a WebSocket API, whose answer is passed on for as long as the connection lasts.
     Keys that cannot be read raise, so that nothing is cached and the error alarm fires; so does a
     ticket that cannot be looked up.
-
-    Args:
-        authorities: the rules and keys by which tokens are verified.
-        clock: seconds since 1970.
-        redeem: gives the claims of a ticket, once; without it tickets are refused.
-        token_in_query: a WebSocket's token may be in its address.
     """
 
     def claims_of(token: str) -> TokenClaims:
@@ -499,7 +475,6 @@ def lambda_authoriser(
 
 
 def _may_connect(arn: str) -> dict[str, Any]:
-    """Return the policy that lets the function of ``$connect`` decide."""
     statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": arn}
     return {"Version": "2012-10-17", "Statement": [statement]}
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakesync.delivery.table_context import Desk
     from lakesync.delivery.table_delivery import TableDelivery
     from lakesync.gateway.destination_admin import AsksDatabase, DestinationAdmin
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Seconds
     from lakesync.runtime.settings import AdminSettings, Aws, DeliverSettings, SourcePullSettings
 
     Delay = Callable[[str, int], None]
@@ -84,16 +84,9 @@ class Archives(Protocol):
 
 
 def deliver_handler(
-    deliverer: Delivers, archiver: Archives, delay: Delay, seconds: Callable[[], float]
+    deliverer: Delivers, archiver: Archives, delay: Delay, seconds: Seconds
 ) -> Handler:
-    """Return the handler of ``functions/deliver``.
-
-    Args:
-        deliverer: does the work.
-        archiver: moves old history.
-        delay: lets a message of a receipt return in so many seconds.
-        seconds: a clock that only goes forward.
-    """
+    """Return the handler of ``functions/deliver``."""
 
     @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -25,18 +25,11 @@ if TYPE_CHECKING:
     from lakesync.flows.routes import OpenDatabase
     from lakesync.gateway.destination_admin import AsksDatabase
     from lakesync.ports import ObjectStore
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Invoke, Seconds
 
 
-def answer_of(
-    invoke: Callable[[str], tuple[bool, bytes]], request: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what another function answers; empty if it failed, or did not answer in time.
-
-    Args:
-        invoke: passes it a request; tells whether it answered, and what.
-        request: the request.
-    """
+def answer_of(invoke: Invoke, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what another function answers; empty if it failed, or did not answer in time."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
 
     try:
@@ -70,15 +63,8 @@ ASK_S: Final = 20
 """How long the administration waits for a database's answer: longer than connecting may take."""
 
 
-def asked_by(
-    invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
-) -> AsksDatabase:
-    """Return a function that has another function ask a database.
-
-    Args:
-        invoke: passes it a request; tells whether it answered, and what.
-        invoke_lakes: the same for the function that has Iceberg.
-    """
+def asked_by(invoke: Invoke, invoke_lakes: Invoke) -> AsksDatabase:
+    """Return a function that has another function ask a database."""
 
     def asks(gateway: str, kind: str, secret: str) -> None:
         request = {"gateway": gateway, "ask": {"kind": kind, "secret": secret}}
@@ -94,12 +80,7 @@ def asked_by(
 
 
 def with_questions(handler: Handler, opened: OpenDatabase) -> Handler:
-    """Return the handler that also asks a database whether it answers; nothing is made there.
-
-    Args:
-        handler: answers everything else.
-        opened: opens databases.
-    """
+    """Return the handler that also asks a database whether it answers; nothing is made there."""
 
     def asked(event: dict[str, Any]) -> object:
         gateway, place = event["gateway"], event["ask"]
@@ -119,15 +100,8 @@ _BEGINS_S: Final = 12
 """After this the rows of no other table are counted."""
 
 
-def counted_by(
-    invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
-) -> Callable[[str, Flow], Mapping[str, Any]]:
-    """Return a function that has ``functions/flow`` count a flow's rows.
-
-    Args:
-        invoke: passes it a request; tells whether it answered, and what.
-        invoke_lakes: the same for the function that has Iceberg.
-    """
+def counted_by(invoke: Invoke, invoke_lakes: Invoke) -> Callable[[str, Flow], Mapping[str, Any]]:
+    """Return a function that has ``functions/flow`` count a flow's rows."""
 
     def counts(gateway: str, flow: Flow) -> Mapping[str, Any]:
         request = {"gateway": gateway, "name": flow.name, "plan": flow_to_stored(flow)}
@@ -140,14 +114,8 @@ def counted_by(
     return counts
 
 
-def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], float]) -> Handler:
-    """Return the handler that also counts what a flow would move.
-
-    Args:
-        handler: answers everything else.
-        opened: opens databases.
-        seconds: a clock that only goes forward.
-    """
+def with_counts(handler: Handler, opened: OpenDatabase, seconds: Seconds) -> Handler:
+    """Return the handler that also counts what a flow would move."""
 
     def counted(event: dict[str, Any]) -> object:
         ends = seconds() + _BEGINS_S
@@ -178,23 +146,13 @@ def _counted(
 # --- questions to sources -------------------------------------------------------------------------
 
 
-def sources_asked_by(invoke: Callable[[str], tuple[bool, bytes]]) -> Asks:
-    """Return a function that has another function ask a source.
-
-    Args:
-        invoke: passes it a request; tells whether it answered, and what.
-    """
+def sources_asked_by(invoke: Invoke) -> Asks:
+    """Return a function that has another function ask a source."""
     return lambda question: answer_of(invoke, {"source": question}) or None
 
 
 def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outside) -> Handler:
-    """Return the handler that also asks sources that are databases.
-
-    Args:
-        handler: answers everything else.
-        objects: where connectors keep what is large.
-        outside: what connectors may use.
-    """
+    """Return the handler that also asks sources that are databases."""
     from lakesync.connectors.sql.sql_types import answered  # noqa: PLC0415
 
     return _also(handler, "source", lambda event: answered(event["source"], objects, outside))

@@ -111,11 +111,6 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
 
     An event that is not from a queue is from a schedule: it asks how far behind the lake is, which
     is reported whatever has become of announcements and runs.
-
-    Args:
-        runs: the job's.
-        runs_max: how many may be at work at once.
-        small: writes small batches; None if only runs do.
     """
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -139,8 +134,6 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
 
 
 class _Record:
-    """An announcement as SQS hands it over."""
-
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.message_id: str = record["messageId"]
         self.tables = tables_of_message(record["body"])
@@ -350,11 +343,6 @@ def job_packages_handler(
 
     Whatever goes wrong is answered as a failure with its reason: an exception would leave the
     deployment waiting until CloudFormation gives up.
-
-    Args:
-        settings: where the zips go.
-        folder: where they are, if there are any.
-        s3: a client; by default one of AWS's.
     """
     zips = sorted(folder.glob(f"*{SUFFIX}")) if folder else []
 
@@ -383,7 +371,6 @@ def job_packages_handler(
 
 
 def _check(folder: Path | None, zips: list[Path], deployed: str) -> None:
-    """Refuse a layer without packages, or with those of another Glue version."""
     if folder is None or not zips:
         raise FileNotFoundError("the layer has no packages: build it with `sam build`")
     built_for = (folder / VERSION).read_text().strip()
@@ -411,7 +398,6 @@ def _put(zips: list[Path], s3: Any, bucket: str) -> tuple[str, Mapping[str, str]
 
 
 def _remove(zips: list[Path], s3: Any, bucket: str, place: str) -> None:
-    """Remove the zips of a folder; nothing if nothing was stored."""
     if not place.startswith(PREFIX):
         return
     for path in zips:

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Handler: TypeAlias = "Callable[[dict[str, Any], Any], Any]"
+Invoke: TypeAlias = "Callable[[str], tuple[bool, bytes]]"
+"""Passes a request to another function; returns whether it answered, and what."""
+Seconds: TypeAlias = "Callable[[], float]"
+"""A clock that only goes forward."""
 NOTHING: Final = Usage()
 logger: Final = Logger()
 """JSON lines with the service's name and, within a request, its id."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.polls import Polls, SchemaChange
     from lakesync.gateway.admin_changes import Audit
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Seconds
 
 # --- the handler ----------------------------------------------------------------------------------
 
@@ -54,15 +54,11 @@ _MARGIN_S: Final = 12
 """Left of a function's time when it reads no other page: a push gives up after 8 s."""
 
 
-def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
+def ingest_handler(polls: Polls, seconds: Seconds) -> Handler:
     """Return the handler of ``functions/ingest``.
 
     Its answer is its next event: what is polled, where, under which lease, after how long; and the
     next step: ``again``, ``wait``, ``goOn`` in another execution, a ``job``, or ``end``.
-
-    Args:
-        polls: polls registered connectors.
-        seconds: a clock that only goes forward.
     """
 
     @observe.publishing
@@ -117,12 +113,7 @@ def _following(status: str, wait_s: int, spent_s: int) -> str:
 class EventBridgePolls:
     """`lakesync.ports.PollSchedules` by EventBridge Scheduler and Step Functions.
 
-    Args:
-        client: gives boto3's client of a service, made when it is first needed.
-        group: the stack's schedule group for polls.
-        machine: the ARN of the state machine.
-        role: the ARN of the role by which schedules start it.
-        seconds: the time since 1970.
+    ``machine`` and ``role`` are ARNs; schedules start the one by the other.
     """
 
     def __init__(
@@ -227,13 +218,7 @@ _ENTRIES_MAX: Final = 10
 
 
 class SchemaReports:
-    """Reports what changed.
-
-    Args:
-        audit: the audit log.
-        bus: the event bus, or `NO_BUS`.
-        events: gives the client of EventBridge.
-    """
+    """Reports what changed."""
 
     def __init__(self, audit: Audit, bus: str, events: Callable[[], Any]) -> None:
         self._audit = audit
@@ -270,7 +255,6 @@ class SchemaReports:
                 raise AdapterFailed("EventBridge did not take events of a changed schema")
 
     def _refused(self, entries: Sequence[dict[str, str]]) -> int:
-        """Put events; return how many the bus did not take."""
         try:
             return int(self._events().put_events(Entries=entries)["FailedEntryCount"])
         except Exception as exc:
@@ -299,20 +283,14 @@ _FOR_A_MOMENT: Final = frozenset(
 
 
 class Secrets:
-    """`lakesync.ports.SecretStore` in Secrets Manager.
-
-    Args:
-        client: gives boto3's client, created when it is first needed.
-        prefix: the prefix of all names.
-        seconds: a clock that only goes forward.
-    """
+    """`lakesync.ports.SecretStore` in Secrets Manager."""
 
     def __init__(
         self,
         client: Callable[[], Any],
         prefix: str,
         *,
-        seconds: Callable[[], float] = time.monotonic,
+        seconds: Seconds = time.monotonic,
     ) -> None:
         self._client = client
         self._prefix = prefix

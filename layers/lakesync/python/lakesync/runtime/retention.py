@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.ports import Buffer, Configurations, WallClock
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Seconds
     from lakesync.runtime.settings import RetainSettings
     from lakesync.runtime.tasks import Answer, DeleteTask, HasTime
 
@@ -139,14 +139,7 @@ turns.
 
 
 class Slices:
-    """What is done for many gateways.
-
-    Args:
-        buffer: lists the gateways.
-        retention: does the tasks of one.
-        wall_clock: decides whose turn it is.
-        every_ms: how often retention runs.
-    """
+    """What is done for many gateways."""
 
     def __init__(
         self,
@@ -259,17 +252,11 @@ _MARGIN_S: Final = 30
 
 
 def retain_handler(
-    retention: Retention, slices: Slices, delete: DeleteTask, seconds: Callable[[], float]
+    retention: Retention, slices: Slices, delete: DeleteTask, seconds: Seconds
 ) -> Handler:
     """Return the handler of ``functions/retain``.
 
     It raises what went wrong, so that the state machine tries again.
-
-    Args:
-        retention: does it for one gateway.
-        slices: does it for many.
-        delete: deletes a gateway.
-        seconds: a clock that only goes forward.
     """
     tasks = {
         "plan": retention.plan,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lakesync.maintenance.erasure import Deleter, DeletionReport
     from lakesync.maintenance.flush import FlushReport
     from lakesync.ports import GatewaySlice, Queue, WallClock
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Invoke, Seconds
 
     Answer: TypeAlias = Mapping[str, object]
     HasTime: TypeAlias = Callable[[], bool]
@@ -104,11 +104,7 @@ def close_request(gateway: str, since: Stamp) -> str:
 
 
 def ask_to_close(queue: Queue) -> Callable[[str, Stamp], None]:
-    """Return the function that a flush calls when lanes stay open: it requests closing them.
-
-    Args:
-        queue: of flushes; it delays the message for a while.
-    """
+    """Return the function that a flush calls when lanes stay open: it requests closing them."""
     return lambda gateway, since: queue.send(close_request(gateway, since))
 
 
@@ -128,16 +124,9 @@ def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
 
 
 def flush_handler(
-    flush: Flush, flush_if_due: FlushIfDue, close_lanes: CloseLanes, seconds: Callable[[], float]
+    flush: Flush, flush_if_due: FlushIfDue, close_lanes: CloseLanes, seconds: Seconds
 ) -> observe.Handler:
-    """Return the handler of ``functions/flush``: messages from the queue, or one direct request.
-
-    Args:
-        flush: flushes one gateway.
-        flush_if_due: flushes one if its declaration has it flushed by now.
-        close_lanes: closes the lanes of one that are idle.
-        seconds: a clock that only goes forward.
-    """
+    """Return the handler of ``functions/flush``: messages from the queue, or one direct request."""
 
     @observe.publishing
     def handler(event: dict[str, Any], context: Any) -> Any:
@@ -153,7 +142,6 @@ def flush_handler(
 
 
 def _handle_all(act: Callable[[str], bool], event: dict[str, Any], context: Any) -> Any:
-    """Do what each message asks for, once, however often it is asked for."""
     # Only this function pays for the import.
     from aws_lambda_powertools.utilities.batch import (  # noqa: PLC0415
         BatchProcessor,
@@ -243,13 +231,9 @@ def _gateway_of(request: object) -> str:
 
 
 def flush_and_wait(
-    invoke: Callable[[str], tuple[bool, bytes]],
+    invoke: Invoke,
 ) -> Callable[[str, str], Mapping[str, object]]:
-    """Return the function behind ``POST /admin/flush``: flush now, and report what was done.
-
-    Args:
-        invoke: hands a request to ``functions/flush``; returns whether it answered, and what.
-    """
+    """Return the function behind ``POST /admin/flush``: flush now, and report what was done."""
 
     def flush_now(gateway: str, table: str) -> Mapping[str, object]:
         of_table = {"table": table} if table else {}
@@ -286,19 +270,14 @@ def schedule_handler(
     due: Callable[[str], Iterator[GatewaySlice]],
     send_all: Callable[[Sequence[str]], None],
     go_on: Callable[[str, str], None],
-    seconds: Callable[[], float],
+    seconds: Seconds,
     wall_clock: Callable[[], int],
     every_minutes: int = 1,
 ) -> Handler:
     """Return the handler of ``functions/schedule_flush``.
 
-    Args:
-        due: gives the gateways that are due, after a position.
-        send_all: passes messages to the queue of flushes, at most `MESSAGES_MAX` at once.
-        go_on: starts a function of an ARN at a position, without waiting for it.
-        seconds: a clock that only goes forward.
-        wall_clock: gives the milliseconds since 1970.
-        every_minutes: how often each gateway is asked for.
+    ``send_all`` takes `MESSAGES_MAX` messages at once. ``go_on`` starts the function of an ARN at a
+    position, without waiting for it.
     """
 
     @observe.publishing
@@ -403,12 +382,8 @@ def _at(ms: int) -> str:
     return utc_text(ms + 999)  # rounded up: a proof is not announced for too early a second
 
 
-def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:
-    """Get the function behind ``DELETE /admin/gateways``: continue deleting, and report progress.
-
-    Args:
-        invoke: passes a request to ``functions/retain``; returns whether it answered, and what.
-    """
+def delete_and_wait(invoke: Invoke) -> DeleteNow:
+    """Get the function behind ``DELETE /admin/gateways``: go on deleting, and report progress."""
 
     def delete_now(gateway: str, by: str) -> Mapping[str, object]:
         request = {"task": "delete", "gateway": gateway, "by": by, "seconds": DELETE_NOW_S}

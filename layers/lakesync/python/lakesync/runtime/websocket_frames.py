@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.broadcast import Broadcaster
     from lakesync.gateway.connected import ConnectionSweep
     from lakesync.ports import Connection, Connections, Sockets
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Invoke
 
     Answers = Callable[[Connection, bytes, int], str]
 
@@ -170,7 +170,6 @@ class FrameService:
             self._connections.remove(gateway, name)
 
     def _close(self, gateway: str, name: str, error: LakeSyncError) -> None:
-        """Say why, and close."""
         self._send(gateway, name, proto.encode_refusal(error, 0, closes=True))
         self._sockets.close(name)
         self._connections.remove(gateway, name)
@@ -192,7 +191,6 @@ def frames_handler(service: FrameService) -> Handler:
 
 
 def _answered(answers: Answers, connection: Connection, message: bytes, request_id: int) -> str:
-    """Return the frame that answers a request, whatever becomes of it."""
     try:
         return answers(connection, message, request_id)
     except LakeSyncError as error:
@@ -249,12 +247,7 @@ class FloodGate:
         """For each connection a window, and the frames received in it that are not summed yet."""
 
     def check(self, connection: Connection, now_s: float) -> LakeSyncError | None:
-        """Count a frame; returns why the connection is closed if its frames are a flood.
-
-        Args:
-            connection: as it was read for this frame.
-            now_s: the time.
-        """
+        """Count a frame; returns why the connection is closed if its frames are a flood."""
         window = int(now_s) // WINDOW_S
         began, taken = self._taken.pop(connection.id, (window, 0))
         taken = taken + 1 if began == window else 1
@@ -290,12 +283,8 @@ _PROTOBUF: Final = "application/x-protobuf"
 _OK: Final = 200
 
 
-def run_actions(invoke: Callable[[str], tuple[bool, bytes]]) -> RunActions:
-    """Return a function that has ``functions/actions`` run actions.
-
-    Args:
-        invoke: hands a request to the function; tells whether it answered, and what.
-    """
+def run_actions(invoke: Invoke) -> RunActions:
+    """Return a function that has ``functions/actions`` run actions."""
 
     def run(gateway: str, authorizer: object, body: bytes) -> bytes:
         returned, payload = invoke(json.dumps(_event(gateway, authorizer, body)))
@@ -312,7 +301,6 @@ def run_actions(invoke: Callable[[str], tuple[bool, bytes]]) -> RunActions:
 
 
 def _event(gateway: str, authorizer: object, body: bytes) -> dict[str, Any]:
-    """Return the event of a request over HTTPS."""
     path = f"/sync/{gateway}/action"
     http = {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "0.0.0.0"}  # noqa: S104 - nobody's
     return {
@@ -336,7 +324,6 @@ def _event(gateway: str, authorizer: object, body: bytes) -> dict[str, Any]:
 
 
 def _error(body: bytes) -> LakeSyncError:
-    """Return the error that the function answered."""
     try:
         fields = json.loads(body)
         kind = BY_CODE.get(fields["code"], InternalError)
@@ -434,15 +421,7 @@ _SERVER_FAULT: Final = 500
 
 
 class ApiSockets:
-    """`lakesync.ports.Sockets` by API Gateway. Safe to use from several threads.
-
-    Args:
-        host: the API's own host name, which distinguishes it from others.
-        stage: its stage.
-        region: its region.
-        endpoint_url: where API Gateway is, if not at the host's own address.
-        network: replaces the network.
-    """
+    """`lakesync.ports.Sockets` by API Gateway. Safe to use from several threads."""
 
     def __init__(
         self,

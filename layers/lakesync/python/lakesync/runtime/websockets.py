@@ -75,10 +75,6 @@ def offered(event: Mapping[str, Any]) -> list[str]:
 def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
     """Return the token of a handshake.
 
-    Args:
-        event: the handshake, as API Gateway passes it.
-        in_query: a token in the address is accepted too.
-
     Raises:
         AuthFailed: there is none.
     """
@@ -128,13 +124,7 @@ _TICKET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class SocketTickets:
-    """Issues tickets and redeems them.
-
-    Args:
-        tickets: remembers them.
-        wall_clock: the time.
-        random_text: gives URL-safe text of as many random bytes.
-    """
+    """Issues tickets and redeems them."""
 
     def __init__(
         self,

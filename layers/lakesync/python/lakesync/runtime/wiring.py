@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         QuotaStore,
         SignedObjects,
     )
+    from lakesync.runtime.observe import Invoke
     from lakesync.runtime.settings import (
         AdminSettings,
         AttachmentSettings,
@@ -259,7 +260,7 @@ def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, obj
     return delete_and_wait(invoker(settings, settings.retain_function, DELETE_NOW_S))
 
 
-def invoker(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
+def invoker(settings: Aws, function: str, seconds: int) -> Invoke:
     """Return a function that passes a request to another; returns whether it answered, and what."""
 
     @cache

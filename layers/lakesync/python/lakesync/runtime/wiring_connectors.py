@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.destination_admin import DestinationAdmin
     from lakesync.ports import ActionRuns, Buffer, HandlerStore
     from lakesync.runtime.api.admin import DeleteNow
-    from lakesync.runtime.observe import Handler
+    from lakesync.runtime.observe import Handler, Seconds
     from lakesync.runtime.settings import (
         ActionSettings,
         AdminSettings,
@@ -207,7 +207,7 @@ def poll_now(settings: Aws, machine: str, gateway: str, name: str) -> None:
     EventBridgePolls(made, "", machine, "").poll_now(gateway, name)
 
 
-def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handler:
+def flow_handler(settings: PollSettings, seconds: Seconds) -> Handler:
     """Return the handler of ``functions/flow``."""
     from lakesync.runtime.invocations import (  # noqa: PLC0415
         with_counts,

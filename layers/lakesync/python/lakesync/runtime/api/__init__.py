@@ -101,13 +101,7 @@ class Path(Query):
 
 
 class Parameter:
-    """One parameter of a route, read as its argument is annotated: text, a whole number, a flag.
-
-    Args:
-        argument: the endpoint's.
-        kind: its annotated type.
-        declared: what else is said of it.
-    """
+    """One parameter of a route, read as its argument is annotated: text, a whole number, a flag."""
 
     def __init__(self, argument: inspect.Parameter, kind: object, declared: Query) -> None:
         self.argument, self.kind, self.declared = argument, kind, declared
@@ -344,7 +338,6 @@ def guarded_router() -> Router:
 
 
 def _guarded(route: Route) -> Serve:
-    """Return what serves a route."""
     operation, is_admin = route.operation, route.path.startswith("/admin/")
     if operation not in ALLOWED:
         raise TypeError(f"{route.path}: runtime/auth.py does not say who may ask {operation}")
@@ -421,7 +414,6 @@ def _end(
     code: str,
     after: Callable[[], object],
 ) -> None:
-    """Record a change's outcome; the answer does not depend on it, as the change is made."""
     try:
         state = after()
     except LakeSyncError as error:

@@ -315,14 +315,7 @@ FlushedTable = Annotated[str, Query("Flush only this table.", alias="table", pat
 
 
 def add_flush_routes(router: Router, service: AdminService, flush_now: FlushNow) -> None:
-    """Add the routes around the service.
-
-    Args:
-        router: gets the routes.
-        service: changes and shows a gateway's configuration.
-        flush_now: flushes one gateway, or a table of it, and reports what was done, or raises
-            `LakeSyncError`.
-    """
+    """Add the routes around the service."""
 
     @router.post(
         "/admin/flush/{gateway}",
@@ -416,21 +409,7 @@ def admin_routes(
     clients: Callable[[], ClientsAdmin],
     flows: Callable[[], FlowAdmin],
 ) -> Router:
-    """Return the routes around the services.
-
-    Args:
-        service: changes and shows a gateway's configuration.
-        access: changes and shows who may use the gateway.
-        destinations: changes and shows where batches are applied besides the lake.
-        flush_now: flushes one gateway, or a table of it, and reports what was done, or raises
-            `LakeSyncError`.
-        delete_now: deletes one gateway for a user, and reports its progress.
-        connectors: gives the registry of connectors, created when it is first needed.
-        actions: gives the registry of action handlers, created when it is first needed.
-        audit: gives the records of changes, and by whom.
-        clients: gives what shows clients and disconnects them, created when it is first needed.
-        flows: gives what declares flows, created when it is first needed.
-    """
+    """Return the routes around the services."""
     router = guarded_router()
     add_schema_routes(router, service)
     add_rules_routes(router, service)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PullPage
     from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.pull import PullService
+    from lakesync.runtime.observe import Invoke
     from lakesync.runtime.websockets import SocketTickets
 
     Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -154,12 +155,7 @@ Source = Annotated[
 def pull_routes(
     service: PullService | FollowingPulls | SourcePulls, *, of_sources: bool = False
 ) -> Router:
-    """Return the routes around the service.
-
-    Args:
-        service: answers.
-        of_sources: whether it answers only for sources.
-    """
+    """Return the routes around the service."""
     router = guarded_router()
 
     def page(request: Request, client: Caller, gateway: str, asked: Pull) -> Response:
@@ -244,7 +240,6 @@ def _source(source: str | None, of_sources: bool) -> str:  # noqa: FBT001 - what
 
 
 def _encoded(gateway: str, page: PullPage, reads: Encoding) -> bytes:
-    """Write a page, and count what it brings."""
     answered = _ENCODE[reads](page)
     observe.count("DeltasPulled", page.count)
     observe.usage(gateway, bytes_out=len(answered), pulled=page.count)
@@ -408,13 +403,8 @@ SOURCE_S: Final = 20
 _PULL: Final = "/pull"
 
 
-def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) -> Handler:
-    """Return the handler that has pulls from a source answered elsewhere.
-
-    Args:
-        handler: answers everything else.
-        invoke: passes an event to ``functions/pull_source``; tells whether it answered, and what.
-    """
+def with_sources(handler: Handler, invoke: Invoke) -> Handler:
+    """Return the handler that has pulls from a source answered elsewhere."""
 
     def handle(event: dict[str, Any], context: Any) -> dict[str, Any]:
         named = "source" in parse_qs(event.get("rawQueryString", ""), keep_blank_values=True)
@@ -428,9 +418,7 @@ def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) 
     return handle
 
 
-def _source_answer(
-    invoke: Callable[[str], tuple[bool, bytes]], event: dict[str, Any]
-) -> dict[str, Any]:
+def _source_answer(invoke: Invoke, event: dict[str, Any]) -> dict[str, Any]:
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
 
     answer: dict[str, Any] = {}
