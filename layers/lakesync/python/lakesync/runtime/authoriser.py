@@ -396,7 +396,11 @@ def _named(keys: Sequence[jwt.PyJWK], header: Mapping[str, Any]) -> Sequence[jwt
 
 
 class Authorities:
-    """Who may sign for which gateway: the rules and keys by which a token is verified."""
+    """Who may sign for which gateway: the rules and keys by which a token is verified.
+
+    ``rules`` and ``jwks_url`` are those of gateways without an issuer of their own; the address is
+    empty if a shared secret signs.
+    """
 
     def __init__(
         self,
@@ -437,7 +441,7 @@ def lambda_authoriser(
 
     Also that of a WebSocket API, whose answer is passed on for as long as the connection lasts.
     Keys that cannot be read raise, so that nothing is cached and the error alarm fires; so does a
-    ticket that cannot be looked up.
+    ticket that cannot be looked up. Without ``redeem`` tickets are refused.
     """
 
     def claims_of(token: str) -> TokenClaims:

@@ -414,6 +414,7 @@ def _end(
     code: str,
     after: Callable[[], object],
 ) -> None:
+    """Record a change's outcome; the answer does not depend on it, as the change is made."""
     try:
         state = after()
     except LakeSyncError as error:
