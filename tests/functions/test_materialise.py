@@ -16,10 +16,12 @@ from lakesync.runtime.materialise import CLAIMS_PER_RUN, materialise_handler
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from tests.functions.conftest import Functions
+
+    Announced = Callable[..., Any]
 
 SENT = event("materialise_announced")
 BACK = {
@@ -163,66 +165,62 @@ def bucket(functions: Functions) -> Iterator[Any]:
         yield s3
 
 
-def handled(functions: Functions, glue: Glue, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture
+def announced(functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> Announced:
+    """The function's answer to an announcement, with so many claims in the bucket."""
     real = wiring.client
 
-    def client(settings: Any, service: str, **more: int) -> Any:
-        return glue if service == "glue" else real(settings, service, **more)
+    def handled(glue: Glue, claims: int = 1) -> Any:
+        for number in range(claims):
+            bucket.put_object(Bucket="lake", Key=f"claims/demo/todos/{number:04}.json", Body=b"{}")
 
-    monkeypatch.setattr(wiring, "client", client)
-    return functions.call("materialise", SENT)
+        def client(settings: Any, service: str, **more: int) -> Any:
+            return glue if service == "glue" else real(settings, service, **more)
+
+        monkeypatch.setattr(wiring, "client", client)
+        return functions.call("materialise", SENT)
+
+    return handled
 
 
-def test_many_announcements_start_one_run(
-    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3):
-        bucket.put_object(Bucket="lake", Key=f"claims/demo/todos/{number}.json", Body=b"{}")
+def test_many_announcements_start_one_run(announced: Announced) -> None:
     glue = Glue("SUCCEEDED", "TIMEOUT")
 
-    assert handled(functions, glue, monkeypatch) == DONE
+    assert announced(glue, claims=3) == DONE
     assert glue.started == ["materialise"]
 
 
 @pytest.mark.parametrize("state", ["STARTING", "RUNNING", "STOPPING", "WAITING"])
 def test_announcements_are_retried_while_enough_runs_are_active(
-    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch, state: str
+    announced: Announced, state: str
 ) -> None:
-    bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
     glue = Glue("FAILED", state)
 
-    assert handled(functions, glue, monkeypatch) == BACK
+    assert announced(glue) == BACK
     assert glue.started == []
 
 
-def test_announcements_are_retried_when_glue_refuses_a_run(
-    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
-
-    assert handled(functions, Glue(room=0), monkeypatch) == BACK
+def test_announcements_are_retried_when_glue_refuses_a_run(announced: Announced) -> None:
+    assert announced(Glue(room=0)) == BACK
 
 
 def test_only_the_holder_of_the_starting_lease_starts_runs(
-    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
+    bucket: Any, announced: Announced
 ) -> None:
-    bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
     glue = Glue()
 
     with Lease.acquire_if_free(LakeStore(bucket, "lake"), STARTING, "other"):  # type: ignore[union-attr]
-        assert handled(functions, glue, monkeypatch) == BACK
+        assert announced(glue) == BACK
     assert glue.started == []
-    assert handled(functions, glue, monkeypatch) == DONE
+    assert announced(glue) == DONE
     assert glue.started == ["materialise"]
 
 
-def test_announcements_without_claims_start_no_run(
-    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_announcements_without_claims_start_no_run(bucket: Any, announced: Announced) -> None:
     bucket.put_object(Bucket="lake", Key="staging/demo/todos/1.parquet", Body=b"")
     glue = Glue("RUNNING")
 
-    assert handled(functions, glue, monkeypatch) == DONE
+    assert announced(glue, claims=0) == DONE
     assert glue.started == []
 
 
@@ -236,12 +234,8 @@ def test_the_lag_of_each_gateway_is_the_age_of_its_oldest_claim(bucket: Any) -> 
     assert all(age_s < 60 for age_s in oldest.values())
 
 
-def test_another_run_is_started_beside_an_active_one_for_many_claims(
-    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(CLAIMS_PER_RUN + 1):
-        bucket.put_object(Bucket="lake", Key=f"claims/demo/todos/{number:04}.json", Body=b"{}")
+def test_another_run_is_started_beside_an_active_one_for_many_claims(announced: Announced) -> None:
     glue = Glue("RUNNING")
 
-    assert handled(functions, glue, monkeypatch) == DONE
+    assert announced(glue, CLAIMS_PER_RUN + 1) == DONE
     assert len(glue.started) == 1
