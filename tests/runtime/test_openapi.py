@@ -8,7 +8,6 @@ import re
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
 
 import httpx
 import jsonschema_rs
@@ -22,37 +21,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from lakesync.adapters.lake.memory import MemorySignedObjects
-from lakesync.buffer.admin_stores import ItemAudit
-from lakesync.buffer.admission import ItemAccess, ItemQuotas
-from lakesync.buffer.connections import ItemConnections, ItemTickets
-from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.buffer.memory_items import MemoryItemStore
-from lakesync.checkpoint.store import Checkpoints
-from lakesync.compat.follower_deltas import FollowingPushes
-from lakesync.compat.follower_pulls import CheckpointService, FollowingPulls
-from lakesync.gateway.access import Access, AccessAdmin, Quotas
-from lakesync.gateway.admin import AdminService
-from lakesync.gateway.admin_changes import Audit
-from lakesync.gateway.attachments import AttachmentService
-from lakesync.gateway.connected import ClientsAdmin
-from lakesync.gateway.destination_admin import DestinationAdmin
-from lakesync.gateway.pull import PullService
-from lakesync.gateway.push import PushService
-from lakesync.ports import Quota
-from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
-from lakesync.runtime.api.outlets import webhook_routes
-from lakesync.runtime.api.pull import checkpoint_routes, pull_routes, ticket_routes
-from lakesync.runtime.api.submissions import action_routes, attachment_routes, push_routes
-from lakesync.runtime.http import create_app
-from lakesync.runtime.websockets import SocketTickets
-from lakesync.runtime.wiring import Randomness, wall_clock
 from tests.functions.conftest import event
-from tests.support.acting import Acting
-from tests.support.lake import Messages, Objects
-from tests.support.polling import PollingByHand
+from tests.support import local_gateway
 from tests.support.some import some
 
 if TYPE_CHECKING:
@@ -88,53 +60,8 @@ class Authorised:
 
 @cache
 def whole_api() -> Starlette:
-    buffer, access = MemoryBuffer(), ItemAccess(MemoryItemStore())
-    services: dict[str, Any] = {
-        "wall_clock": wall_clock,
-        "sleep_ms": lambda _: None,
-        "chance": Randomness(),
-    }
-    audit = Audit(ItemAudit(MemoryItemStore()), wall_clock=wall_clock, token=Randomness().token)
-    flushed = {"batches": 0, "deltas": 0, "watermark": "0"}
-    polling = PollingByHand(PushService(buffer, **services).push, wall_clock, access=access)
-    destinations = DestinationAdmin(buffer, Objects(), Messages(), wall_clock=wall_clock)
-    return create_app(
-        push_routes(
-            FollowingPushes(PushService(buffer, **services), buffer),
-            Quotas(ItemQuotas(MemoryItemStore()), Quota(0, 0, 0), wall_clock=wall_clock),
-            body_bytes_max=100_000,
-        ),
-        pull_routes(
-            FollowingPulls(
-                PullService(buffer, wall_clock=wall_clock), buffer, wall_clock=wall_clock
-            )
-        ),
-        checkpoint_routes(CheckpointService(buffer, Checkpoints(Objects()))),
-        ticket_routes(SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=wall_clock)),
-        admin_routes(
-            AdminService(buffer, **services),
-            AccessAdmin(access, wall_clock=wall_clock),
-            destinations,
-            lambda *_: flushed,
-            lambda *_: DELETION,
-            lambda: polling.admin,
-            lambda: Acting().admin,
-            audit,
-            lambda: ClientsAdmin(
-                access, buffer, ItemConnections(MemoryItemStore()), Mock(), cursor_of=lambda _: 0
-            ),
-            lambda: polling.flow_admin(buffer, destinations),
-        ),
-        action_routes(Acting().service),
-        attachment_routes(
-            lambda: AttachmentService(buffer, MemorySignedObjects(), bytes_max=1_000),
-            Quotas(ItemQuotas(MemoryItemStore()), Quota(0, 0, 0), wall_clock=wall_clock),
-        ),
-        webhook_routes(polling.webhooks),
-        open_routes("wss://sockets.example/live"),
-        access=Access(access, wall_clock=wall_clock),
-        audit=audit,
-    )
+    # Who deletes the gateway would leave nothing to ask of it.
+    return local_gateway.whole_api(local_gateway.LocalGateway(), lambda *_: DELETION)
 
 
 api = schemathesis.openapi.from_asgi("/openapi.json", Authorised(whole_api()))

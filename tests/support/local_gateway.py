@@ -70,7 +70,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from starlette.applications import Starlette
+
     from lakesync.ports import SignedObjects
+    from lakesync.runtime.tasks import DeleteNow
 
 SECRET = "a secret that signs tokens of tests only"
 GATEWAY = "g1"
@@ -195,8 +198,8 @@ def _listening(local: LocalGateway, respond: Any) -> Iterator[int]:
         thread.join()
 
 
-@contextmanager
-def _responding(local: LocalGateway) -> Iterator[Any]:
+def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starlette:
+    """Return the app of all functions, over what a gateway holds; ``delete_now`` stands for one."""
     wall_clock, chance = (lambda: time.time_ns() // 1_000_000 + local.ahead_ms), _Chance()
     push = PushService(local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     admin = AdminService(
@@ -207,7 +210,8 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
 
     def flush_now(gateway: str, table: str) -> Mapping[str, object]:
         report = flusher.flush(gateway, table=table)
-        return {"batches": report.batches, "deltas": report.deltas}
+        shown = {"batches": report.batches, "deltas": report.deltas}
+        return shown | {"watermark": str(report.watermark)}
 
     declare = Declare(local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     polling = PollingByHand(
@@ -226,12 +230,10 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
     stores = local.buffer, items, local.access, local.objects
     task = delete_task(Deleter(*stores, declare, wall_clock=wall_clock), wall_clock)
 
-    def delete_now(gateway: str, by: str) -> Mapping[str, object]:
-        def invoke(request: str) -> tuple[bool, bytes]:
-            return True, json.dumps(task(json.loads(request), lambda: True)).encode()
+    def invoke(request: str) -> tuple[bool, bytes]:
+        return True, json.dumps(task(json.loads(request), lambda: True)).encode()
 
-        return delete_and_wait(invoke)(gateway, by)
-
+    delete_now = delete_now or delete_and_wait(invoke)
     audit = Audit(local.audit, wall_clock=wall_clock, token=chance.token)
     clients = ClientsAdmin(
         local.access,
@@ -244,7 +246,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
         local.buffer, local.objects, _Queue(), wall_clock=wall_clock, asks=local.ask_database
     )
     pulls = PullService(local.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
-    app = create_app(
+    return create_app(
         push_routes(
             FollowingPushes(push, local.buffer),
             Quotas(local.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
@@ -275,6 +277,11 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
         access=Access(local.access, wall_clock=wall_clock),
         audit=audit,
     )
+
+
+@contextmanager
+def _responding(local: LocalGateway) -> Iterator[Any]:
+    app = whole_api(local)
     signers: Any = Authorities(TokenRules(("HS256",)), "", lambda: {"current": SECRET}, None)  # type: ignore[arg-type]  # there are no public keys
     authorise = lambda_authoriser(signers)
 
