@@ -252,6 +252,7 @@ def test_numbers_and_flags_of_a_query_are_read_as_by_pydantic(kind: type, text: 
         )
     except ValidationFailed:
         read = None
+    expected: object
     try:
         expected = TypeAdapter(kind).validate_python(text)
     except ValidationError:
