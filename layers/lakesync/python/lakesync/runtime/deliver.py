@@ -12,6 +12,7 @@ batch, so that they delay no others.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -115,17 +116,15 @@ class _Task(NamedTuple):
     """Whether history is moved there; else claims are delivered."""
 
 
+@dataclass
 class _Work:
     """The work on one batch of messages."""
 
-    def __init__(
-        self, deliverer: Delivers, archiver: Archives, has_time: Callable[[], bool]
-    ) -> None:
-        self._deliverer = deliverer
-        self._archiver = archiver
-        self._has_time = has_time
-        self._down: set[tuple[str, str, bool]] = set()
-        self._done: dict[_Task, int | None] = {}
+    deliverer: Delivers
+    archiver: Archives
+    has_time: Callable[[], bool]
+    _down: set[tuple[str, str, bool]] = field(default_factory=set, init=False)
+    _done: dict[_Task, int | None] = field(default_factory=dict, init=False)
 
     def again_in_s(self, record: Mapping[str, Any]) -> int | None:
         """Handle a message; gives in how many seconds it must return, None if never."""
@@ -147,8 +146,8 @@ class _Work:
         if destination in self._down:
             return back_off_s
         try:
-            work = self._archiver.archive if task.archives else self._deliverer.deliver
-            delivered = work(place, self._has_time)
+            work = self.archiver.archive if task.archives else self.deliverer.deliver
+            delivered = work(place, self.has_time)
         except Contention as error:
             return min(error.retry_after_s, BACK_OFF_S_MAX)
         except LakeSyncError as error:

@@ -215,14 +215,14 @@ _RUNS_LOOKED_AT: Final = 100
 """The latest. An older one that is still at work is not counted: Glue refuses what is too much."""
 
 
+@dataclass
 class GlueRuns:
     """`lakesync.runtime.materialise.Runs` by Glue and S3."""
 
-    def __init__(self, glue: Any, job: str, s3: Any, bucket: str) -> None:
-        self._glue = glue
-        self._job = job
-        self._s3 = s3
-        self._bucket = bucket
+    glue: Any
+    job: str
+    s3: Any
+    bucket: str
 
     def waiting(self, enough: int) -> int:
         return sum(1 for _ in islice(self._claims(), enough))
@@ -237,9 +237,7 @@ class GlueRuns:
 
     def _claims(self) -> Iterator[Any]:
         """List the claims that wait; one call for each thousand."""
-        pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=CLAIMS
-        )
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=CLAIMS)
         return (claim for page in pages for claim in page.get("Contents", []))
 
     @contextmanager
@@ -249,17 +247,17 @@ class GlueRuns:
             Lease,
         )
 
-        store = LakeStore(self._s3, self._bucket)
+        store = LakeStore(self.s3, self.bucket)
         lease = Lease.acquire_if_free(store, STARTING, f"start-{uuid4().hex}")
         with lease or nullcontext():
             yield lease is not None
 
     def at_work(self) -> int:
-        runs = self._glue.get_job_runs(JobName=self._job, MaxResults=_RUNS_LOOKED_AT)["JobRuns"]
+        runs = self.glue.get_job_runs(JobName=self.job, MaxResults=_RUNS_LOOKED_AT)["JobRuns"]
         return sum(run["JobRunState"] in _AT_WORK for run in runs)
 
     def start(self) -> bool:
-        return start_run(self._glue, self._job)
+        return start_run(self.glue, self.job)
 
 
 def start_run(glue: Any, job: str) -> bool:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
@@ -110,40 +110,33 @@ def _following(status: str, wait_s: int, spent_s: int) -> str:
 # --- schedules ------------------------------------------------------------------------------------
 
 
+@dataclass
 class EventBridgePolls:
     """`lakesync.ports.PollSchedules` by EventBridge Scheduler and Step Functions.
 
     ``machine`` and ``role`` are ARNs; schedules start the one by the other.
     """
 
-    def __init__(
-        self,
-        client: Callable[[str], Any],
-        group: str,
-        machine: str,
-        role: str,
-        seconds: Callable[[], float] = time.time,
-    ) -> None:
-        self._client = client
-        self._group = group
-        self._machine = machine
-        self._role = role
-        self._seconds = seconds
+    client: Callable[[str], Any]
+    group: str
+    machine: str
+    role: str
+    seconds: Callable[[], float] = time.time
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
         """Make the connector's schedule and begin its first poll, or change the schedule."""
-        turn = next_turn(every_minutes * 60, f"{gateway}/{name}", math.ceil(self._seconds()))
+        turn = next_turn(every_minutes * 60, f"{gateway}/{name}", math.ceil(self.seconds()))
         schedule = {
             "Name": schedule_name(gateway, name),
-            "GroupName": self._group,
+            "GroupName": self.group,
             "ScheduleExpression": f"rate({every_minutes} minute{'s' if every_minutes > 1 else ''})",
             # A rate counts from here. It may not be in the past.
             "StartDate": datetime.fromtimestamp(turn, UTC),
             "FlexibleTimeWindow": {"Mode": "OFF"},
             "State": "DISABLED" if paused else "ENABLED",
             "Target": {
-                "Arn": self._machine,
-                "RoleArn": self._role,
+                "Arn": self.machine,
+                "RoleArn": self.role,
                 "Input": _input(gateway, name),
                 # The next one is soon enough.
                 "RetryPolicy": {"MaximumRetryAttempts": 0},
@@ -155,15 +148,15 @@ class EventBridgePolls:
             self.poll_now(gateway, name)
 
     def remove(self, gateway: str, name: str) -> None:
-        request = {"Name": schedule_name(gateway, name), "GroupName": self._group}
+        request = {"Name": schedule_name(gateway, name), "GroupName": self.group}
         self._ask("scheduler", "delete_schedule", request, but="ResourceNotFoundException")
 
     def poll_now(self, gateway: str, name: str) -> None:
-        request = {"stateMachineArn": self._machine, "input": _input(gateway, name)}
+        request = {"stateMachineArn": self.machine, "input": _input(gateway, name)}
         self._ask("stepfunctions", "start_execution", request)
 
     def _ask(self, service: str, operation: str, request: dict[str, Any], but: str = "") -> Any:
-        return _asked(service, getattr(self._client(service), operation), request, but)
+        return _asked(service, getattr(self.client(service), operation), request, but)
 
 
 def _asked(
@@ -217,13 +210,13 @@ _ENTRIES_MAX: Final = 10
 """Events of one request; EventBridge's maximum."""
 
 
+@dataclass
 class SchemaReports:
     """Reports what changed."""
 
-    def __init__(self, audit: Audit, bus: str, events: Callable[[], Any]) -> None:
-        self._audit = audit
-        self._bus = bus
-        self._events = events
+    audit: Audit
+    bus: str
+    events: Callable[[], Any]
 
     def __call__(self, gateway: str, name: str, changes: Sequence[SchemaChange]) -> None:
         """Report what changed at the source of a connector."""
@@ -235,15 +228,15 @@ class SchemaReports:
 
     def _record(self, gateway: str, name: str, changes: Sequence[SchemaChange]) -> None:
         who = Who(f"connector:{name}", "connector")
-        record = self._audit.begin(gateway, who, OPERATION, name, {})
-        self._audit.end(record, AuditOutcome.DONE, {"changes": [*map(_shown, changes)]})
+        record = self.audit.begin(gateway, who, OPERATION, name, {})
+        self.audit.end(record, AuditOutcome.DONE, {"changes": [*map(_shown, changes)]})
 
     def _put(self, gateway: str, name: str, changes: Sequence[SchemaChange]) -> None:
-        if self._bus == NO_BUS:
+        if self.bus == NO_BUS:
             return
         entries = [
             {
-                "EventBusName": self._bus,
+                "EventBusName": self.bus,
                 "Source": SOURCE,
                 "DetailType": DETAIL_TYPE,
                 "Detail": json.dumps({"gateway": gateway, "connector": name} | _shown(change)),
@@ -256,7 +249,7 @@ class SchemaReports:
 
     def _refused(self, entries: Sequence[dict[str, str]]) -> int:
         try:
-            return int(self._events().put_events(Entries=entries)["FailedEntryCount"])
+            return int(self.events().put_events(Entries=entries)["FailedEntryCount"])
         except Exception as exc:
             raise AdapterFailed(f"EventBridge was not reached: {type(exc).__name__}") from exc
 
@@ -282,44 +275,38 @@ _FOR_A_MOMENT: Final = frozenset(
 """One of that name is just being removed, or made."""
 
 
+@dataclass(eq=False, repr=False)
 class Secrets:
-    """`lakesync.ports.SecretStore` in Secrets Manager."""
+    """`lakesync.ports.SecretStore` in Secrets Manager; it is shown nowhere, as it holds secrets."""
 
-    def __init__(
-        self,
-        client: Callable[[], Any],
-        prefix: str,
-        *,
-        seconds: Seconds = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._prefix = prefix
-        self._seconds = seconds
-        self._read: dict[str, tuple[float, dict[str, str]]] = {}
+    client: Callable[[], Any]
+    prefix: str
+    seconds: Seconds = time.monotonic
+    _read: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict, init=False)
 
     def get(self, name: str) -> Mapping[str, str]:
         known = self._read.get(name)
         # One that is missing may be about to be stored: a connector is stored before its secrets.
         for_s = REMEMBERED_S_MAX if known and known[1] else ABSENT_S_MAX
-        if known and self._seconds() - known[0] < for_s:
+        if known and self.seconds() - known[0] < for_s:
             return known[1]
-        answer = self._ask("get_secret_value", {"SecretId": self._prefix + name}) or {}
+        answer = self._ask("get_secret_value", {"SecretId": self.prefix + name}) or {}
         fields: dict[str, str] = json.loads(answer.get("SecretString", "{}"))
-        self._read[name] = (self._seconds(), fields)
+        self._read[name] = (self.seconds(), fields)
         return fields
 
     def put(self, name: str, fields: Mapping[str, str]) -> None:
         """Store a secret, replacing the one under the name; one without fields is not created."""
         self._read.pop(name, None)
         text = json.dumps(dict(fields))
-        request = {"SecretId": self._prefix + name, "SecretString": text}
+        request = {"SecretId": self.prefix + name, "SecretString": text}
         if self._ask("put_secret_value", request) is None and fields:
-            request = {"Name": self._prefix + name, "SecretString": text}
+            request = {"Name": self.prefix + name, "SecretString": text}
             self._ask("create_secret", request, but="")
 
     def remove(self, name: str) -> None:
         self._read.pop(name, None)
-        request = {"SecretId": self._prefix + name, "ForceDeleteWithoutRecovery": True}
+        request = {"SecretId": self.prefix + name, "ForceDeleteWithoutRecovery": True}
         self._ask("delete_secret", request)
 
     def get_anew(self, name: str) -> Mapping[str, str]:
@@ -327,5 +314,5 @@ class Secrets:
         return self.get(name)
 
     def _ask(self, operation: str, request: dict[str, Any], but: str = _ABSENT) -> Any:
-        asks = getattr(self._client(), operation)
+        asks = getattr(self.client(), operation)
         return _asked("Secrets Manager", asks, request, but, _FOR_A_MOMENT)

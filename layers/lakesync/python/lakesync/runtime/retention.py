@@ -23,6 +23,7 @@ R1-R6: ``docs/spec/retention.md``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.checkpoint import flushed_of, flushed_to_json, out_of_lake
@@ -47,47 +48,36 @@ if TYPE_CHECKING:
 # --- one gateway ----------------------------------------------------------------------------------
 
 
+@dataclass
 class Retention:
     """What is done for one gateway after the other."""
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        barrier: ReadBarrier,
-        *,
-        builder: Builder,
-        trimmer: Trimmer,
-        forgetter: Forgetter,
-        keeper: Keeper,
-        checkpoints: Checkpoints,
-        lake_rows_min: int,
-    ) -> None:
-        self._buffer = buffer
-        self._barrier = barrier
-        self._builder = builder
-        self._trimmer = trimmer
-        self._forgetter = forgetter
-        self._keeper = keeper
-        self._checkpoints = checkpoints
-        self._lake_rows_min = lake_rows_min
+    buffer: Buffer
+    barrier: ReadBarrier
+    builder: Builder
+    trimmer: Trimmer
+    forgetter: Forgetter
+    keeper: Keeper
+    checkpoints: Checkpoints
+    lake_rows_min: int
 
     def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Return arguments for the job that builds from the lake; nothing if it is built here."""
         del place, has_time
-        log = self._barrier.raise_heads(gateway)
-        state = self._buffer.flush_state(gateway)
-        latest = self._checkpoints.latest(gateway, log.epoch, log.trimmed)
-        if not out_of_lake(log, state, latest, self._lake_rows_min):
+        log = self.barrier.raise_heads(gateway)
+        state = self.buffer.flush_state(gateway)
+        latest = self.checkpoints.latest(gateway, log.epoch, log.trimmed)
+        if not out_of_lake(log, state, latest, self.lake_rows_min):
             return {"flushed": ""}
-        if self._buffer.destinations(gateway).no_lake:
+        if self.buffer.destinations(gateway).no_lake:
             return {"flushed": ""}  # the lake lacks tables
-        flushed = flushed_of(log, state, self._buffer.flushed_tables(gateway))
+        flushed = flushed_of(log, state, self.buffer.flushed_tables(gateway))
         return {"flushed": flushed_to_json(flushed)}
 
     def build(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Build a checkpoint."""
         del place  # its progress is kept with the checkpoints
-        report = self._builder.build(gateway, has_time=has_time)
+        report = self.builder.build(gateway, has_time=has_time)
         if report.rows:
             observe.count("CheckpointRows", report.rows)
         return {
@@ -100,13 +90,13 @@ class Retention:
     def trim(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Trim the log."""
         del place  # what is left of the log is the place
-        covered = self._keeper.covered(gateway, self._barrier.raise_heads(gateway).epoch)
-        report = self._trimmer.trim(gateway, covered=covered, has_time=has_time)
+        covered = self.keeper.covered(gateway, self.barrier.raise_heads(gateway).epoch)
+        report = self.trimmer.trim(gateway, covered=covered, has_time=has_time)
         return {"horizon": str(report.horizon), "finished": report.finished}
 
     def forget(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Forget tombstones."""
-        report = self._forgetter.forget(gateway, place=place, has_time=has_time)
+        report = self.forgetter.forget(gateway, place=place, has_time=has_time)
         if report.rows:
             observe.count("RowsForgotten", report.rows)
         return {
@@ -118,8 +108,8 @@ class Retention:
     def clean(self, gateway: str, place: str, has_time: HasTime) -> Answer:
         """Remove checkpoints that are no longer kept."""
         del place  # what is left of them is the place
-        epoch = self._barrier.raise_heads(gateway).epoch
-        report = self._keeper.clean(gateway, epoch, has_time=has_time)
+        epoch = self.barrier.raise_heads(gateway).epoch
+        report = self.keeper.clean(gateway, epoch, has_time=has_time)
         return {"objects": report.objects, "finished": report.finished}
 
 
@@ -138,21 +128,14 @@ turns.
 """
 
 
+@dataclass
 class Slices:
     """What is done for many gateways."""
 
-    def __init__(
-        self,
-        buffer: Configurations,
-        retention: Retention,
-        *,
-        wall_clock: WallClock,
-        every_ms: int,
-    ) -> None:
-        self._buffer = buffer
-        self._retention = retention
-        self._wall_clock = wall_clock
-        self._every_ms = every_ms
+    buffer: Configurations
+    retention: Retention
+    wall_clock: WallClock
+    every_ms: int
 
     def do(self, event: Mapping[str, Any], has_time: HasTime) -> Answer:
         """Do one of `SLICE_TASKS`.
@@ -174,7 +157,7 @@ class Slices:
 
     def slices(self) -> list[dict[str, str]]:
         """Return the slices: whatever gateways come meanwhile, each is in one of them."""
-        every = self._buffer.gateways()
+        every = self.buffer.gateways()
         size = max(SLICE_GATEWAYS, -(-len(every) // SLICES_MAX))
         ends = [*every[size - 1 : -1 : size], ""]
         return [
@@ -184,7 +167,7 @@ class Slices:
 
     def names(self, after: str, until: str) -> list[str]:
         """Return the gateways behind one and up to another; to the last one, if that is empty."""
-        every = self._buffer.gateways()
+        every = self.buffer.gateways()
         return [name for name in every if name > after and (name <= until or not until)]
 
     def slice(self, after: str, until: str, has_time: HasTime) -> Answer:
@@ -206,17 +189,17 @@ class Slices:
         """Return the unfinished gateways whose turn it is, and how many slices were given up."""
         left = sorted({name for result in results for name in _listed(result["gateways"])})
         turns = -(-len(left) // SINGLES_MAX) or 1
-        turn = self._wall_clock() // self._every_ms % turns
+        turn = self.wall_clock() // self.every_ms % turns
         given_up = sum(bool(result["failed"]) for result in results)
         return {"gateways": left[turn::turns], "failed": given_up}
 
     def _is_done(self, gateway: str, has_time: HasTime) -> bool:
         """Do all tasks for a gateway; False if it needs a flow of its own."""
         try:
-            if self._retention.plan(gateway, "", has_time)["flushed"]:
+            if self.retention.plan(gateway, "", has_time)["flushed"]:
                 return False
-            tasks = (self._retention.build, self._retention.trim, self._retention.forget,
-                     self._retention.clean)  # fmt: skip
+            tasks = (self.retention.build, self.retention.trim, self.retention.forget,
+                     self.retention.clean)  # fmt: skip
             return all(_finished(task, gateway, has_time) for task in tasks)
         except GatewayDeleted:
             return True  # and deletion removes all that is stored of it

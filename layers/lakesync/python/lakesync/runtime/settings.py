@@ -357,17 +357,6 @@ class WebhookSettings(IngestSettings):
     """Where it is noted which were taken."""
 
 
-# --- pulls and sources ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullAndSourceSettings(PullSettings):
-    """What ``functions/pull`` needs, but for tickets."""
-
-    source_function: str = variable("SOURCE_FUNCTION", not_empty)
-    """The name of ``functions/pull_source``, which answers pulls from declared databases."""
-
-
 # --- retention ------------------------------------------------------------------------------------
 
 

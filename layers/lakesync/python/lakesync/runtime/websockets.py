@@ -37,7 +37,6 @@ from lakesync.runtime.settings import (
     AuthoriseSettings,
     Aws,
     BufferSettings,
-    PullAndSourceSettings,
     PullSettings,
     PushSettings,
     not_empty,
@@ -259,8 +258,11 @@ class AuthoriseFunctionSettings(AuthoriseSettings, ConnectionsSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PullFunctionSettings(PullAndSourceSettings, ConnectionsSettings):
+class PullFunctionSettings(PullSettings, ConnectionsSettings):
     """What ``functions/pull`` needs: also where tickets are."""
+
+    source_function: str = variable("SOURCE_FUNCTION", not_empty)
+    """The name of ``functions/pull_source``, which answers pulls from declared databases."""
 
 
 @dataclass(frozen=True, kw_only=True)
