@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import boto3
 import pytest
 
 from lakesync.adapters.lake.memory import MemorySignedObjects
@@ -55,6 +56,14 @@ class Context:
 
     def get_remaining_time_in_millis(self) -> int:
         return self.remaining_ms
+
+
+def lake_bucket() -> Any:
+    """Create the lake's bucket, and return a client of S3."""
+    s3 = boto3.client("s3", region_name="eu-central-1")
+    place = {"LocationConstraint": "eu-central-1"}
+    s3.create_bucket(Bucket="lake", CreateBucketConfiguration=place)
+    return s3
 
 
 def no_deletion(event: Any, has_time: Any) -> Any:

@@ -29,10 +29,10 @@ from lakesync.runtime.deliver import (
 )
 from lakesync.runtime.settings import DeliverSettings, SettingsError, load
 from tests.delivery.world import KeptDatabase
-from tests.functions.conftest import Context, event
+from tests.functions.conftest import Context, event, lake_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lakesync.core.deliveries import DeliveryPlace
     from lakesync.runtime.settings import Aws
@@ -192,10 +192,7 @@ def test_the_deployed_function_removes_claims_of_an_unknown_destination(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mock_aws():
-        s3 = boto3.client("s3")
-        s3.create_bucket(
-            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-        )
+        s3 = lake_bucket()
         url = boto3.client("sqs").create_queue(QueueName="deliver")["QueueUrl"]
         monkeypatch.setenv("DELIVER_QUEUE_URL", url)
         sent = event("deliver_claimed")
@@ -218,112 +215,91 @@ def test_a_missing_secret_is_reported_by_its_name() -> None:
             secret_text(client, "s/destinations/acme/missing")
 
 
-def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set what the function finds in its environment."""
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Secrets Manager, and what the function finds in its environment."""
     for name, value in {
         "BUFFER_TABLE": "b", "LAKE_BUCKET": "l", "DELIVER_QUEUE_URL": "q", "SECRET_PREFIX": "s/",
         "AWS_DEFAULT_REGION": "eu-central-1", "AWS_REGION": "eu-central-1",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
+    with mock_aws():
+        yield boto3.client("secretsmanager")
 
 
 @pytest.mark.law("P12")
-def test_a_deployed_destination_keeps_its_history_for_a_limited_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    deployed(monkeypatch)
+def test_a_deployed_destination_keeps_its_history_for_a_limited_time(secrets: Any) -> None:
     urls = {
         "postgres": "postgresql://u:pw@h/d",
         "mysql": "mysql://u:pw@h/d",
         "bigquery": "bigquery://acme-prod/sync?endpoint=http://127.0.0.1:9",
     }
-    with mock_aws():
-        client = boto3.client("secretsmanager", region_name="eu-central-1")
-        opened = open_database(load(DeliverSettings, os.environ))
-        for kind, url in urls.items():
-            client.create_secret(Name=f"s/acme/{kind}", SecretString=url)
-            database: Any = opened("acme", Destination("w", kind, kind))
-            assert database._history_ms == HISTORY_MS
-            database.close()
+    opened = open_database(load(DeliverSettings, os.environ))
+    for kind, url in urls.items():
+        secrets.create_secret(Name=f"s/acme/{kind}", SecretString=url)
+        database: Any = opened("acme", Destination("w", kind, kind))
+        assert database._history_ms == HISTORY_MS
+        database.close()
 
 
 @pytest.mark.law("P8")
-def test_a_rotated_database_secret_is_used_from_the_next_message_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rotated_database_secret_is_used_from_the_next_message_on(secrets: Any) -> None:
     """The function is warm, and has opened the database before."""
-    deployed(monkeypatch)
-    with mock_aws():
-        client = boto3.client("secretsmanager", region_name="eu-central-1")
-        client.create_secret(Name="s/acme/w", SecretString="postgresql://u:before@h/d")
-        opened = open_database(load(DeliverSettings, os.environ))
-        for word in ("before", "after"):
-            client.put_secret_value(SecretId="s/acme/w", SecretString=f"postgresql://u:{word}@h/d")
-            database: Any = opened("acme", Destination("w", "postgres", "w"))
-            assert f":{word}@" in database._transactions._dialect.dsn
-            database.close()
+    secrets.create_secret(Name="s/acme/w", SecretString="postgresql://u:before@h/d")
+    opened = open_database(load(DeliverSettings, os.environ))
+    for word in ("before", "after"):
+        secrets.put_secret_value(SecretId="s/acme/w", SecretString=f"postgresql://u:{word}@h/d")
+        database: Any = opened("acme", Destination("w", "postgres", "w"))
+        assert f":{word}@" in database._transactions._dialect.dsn
+        database.close()
 
 
 @pytest.mark.law("N19")
 @pytest.mark.parametrize("url", ["postgresql://u:pw@127.0.0.1:1/d", "mysql://u:pw@localhost:1/d"])
 def test_a_destination_at_an_unlisted_private_address_is_refused(
-    monkeypatch: pytest.MonkeyPatch, url: str
+    secrets: Any, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    deployed(monkeypatch)
     kind = "mysql" if url.startswith("mysql") else "postgres"
-    with mock_aws():
-        client = boto3.client("secretsmanager", region_name="eu-central-1")
-        client.create_secret(Name="s/acme/w", SecretString=url)
-        for listed, refusal in (("", AdapterRefused), ("127.0.0.1,localhost", AdapterUnreachable)):
-            monkeypatch.setenv("DATABASE_HOSTS", listed)
-            opened = open_database(load(DeliverSettings, os.environ))
-            database: Any = opened("acme", Destination("w", kind, "w"))
-            assert type(database.mark("t").error) is refusal
+    secrets.create_secret(Name="s/acme/w", SecretString=url)
+    for listed, refusal in (("", AdapterRefused), ("127.0.0.1,localhost", AdapterUnreachable)):
+        monkeypatch.setenv("DATABASE_HOSTS", listed)
+        opened = open_database(load(DeliverSettings, os.environ))
+        database: Any = opened("acme", Destination("w", kind, "w"))
+        assert type(database.mark("t").error) is refusal
     monkeypatch.setenv("DATABASE_HOSTS", "10.0.0.0/33")
     with pytest.raises(SettingsError, match="DATABASE_HOSTS"):
         load(DeliverSettings, os.environ)
 
 
 @pytest.mark.law("P15")
-def test_a_destination_with_an_archive_deletes_no_history_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    deployed(monkeypatch)
+def test_a_destination_with_an_archive_deletes_no_history_itself(secrets: Any) -> None:
     settings = load(DeliverSettings, os.environ)
     declared = Destination("w", "postgres", "w", declared_ms=5, archive=Archive("cold", 7))
-    with mock_aws():
-        client = boto3.client("secretsmanager", region_name="eu-central-1")
-        client.create_secret(Name="s/acme/w", SecretString="postgresql://u:pw@h/d")
-        client.create_secret(Name="s/acme/cold", SecretString="postgresql://u:pw@h/d")
-        database: Any = open_database(settings)("acme", declared)
-        assert database._history_ms is None
-        database.close()
-        with pytest.raises(AdapterRefused, match="no URL of a bucket's folder"):
-            open_archive(settings)("acme", declared)
-        client.put_secret_value(SecretId="s/acme/cold", SecretString="s3://lake/destinations/cold")
-        s3 = boto3.client("s3", region_name="us-east-1")
-        s3.create_bucket(Bucket="lake")
-        archive = open_archive(settings)("acme", declared)
-        archive.begin_anew("todos", 9).unwrap()
-        [stored] = s3.list_objects_v2(Bucket="lake")["Contents"]
-        assert stored["Key"].startswith("destinations/cold/acme.w.5/todos/archive/")
-        assert archive.mark("todos").unwrap() == 9
+    secrets.create_secret(Name="s/acme/w", SecretString="postgresql://u:pw@h/d")
+    secrets.create_secret(Name="s/acme/cold", SecretString="postgresql://u:pw@h/d")
+    database: Any = open_database(settings)("acme", declared)
+    assert database._history_ms is None
+    database.close()
+    with pytest.raises(AdapterRefused, match="no URL of a bucket's folder"):
+        open_archive(settings)("acme", declared)
+    secrets.put_secret_value(SecretId="s/acme/cold", SecretString="s3://lake/destinations/cold")
+    s3 = lake_bucket()
+    archive = open_archive(settings)("acme", declared)
+    archive.begin_anew("todos", 9).unwrap()
+    [stored] = s3.list_objects_v2(Bucket="lake")["Contents"]
+    assert stored["Key"].startswith("destinations/cold/acme.w.5/todos/archive/")
+    assert archive.mark("todos").unwrap() == 9
 
 
 @pytest.mark.law("D12")
-def test_a_database_of_another_kind_than_was_declared_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    deployed(monkeypatch)
-    with mock_aws():
-        client = boto3.client("secretsmanager", region_name="eu-central-1")
-        text = '{"url": "bigquery://acme-prod/sync?endpoint=http://127.0.0.1:9"}'
-        client.create_secret(Name="s/acme/w", SecretString=text)
-        opened = open_database(load(DeliverSettings, os.environ))
+def test_a_database_of_another_kind_than_was_declared_is_refused(secrets: Any) -> None:
+    text = '{"url": "bigquery://acme-prod/sync?endpoint=http://127.0.0.1:9"}'
+    secrets.create_secret(Name="s/acme/w", SecretString=text)
+    opened = open_database(load(DeliverSettings, os.environ))
 
-        opened("acme", Destination("w", "bigquery", "w")).close()
-        with pytest.raises(AdapterRefused, match="no URL of a postgres database"):
-            opened("acme", Destination("w", "postgres", "w"))
+    opened("acme", Destination("w", "bigquery", "w")).close()
+    with pytest.raises(AdapterRefused, match="no URL of a postgres database"):
+        opened("acme", Destination("w", "postgres", "w"))
 
 
 class Glue:
@@ -365,10 +341,7 @@ def test_a_large_delivery_to_bigquery_starts_a_job_run(
 
     monkeypatch.setattr(wiring, "client", client)
     with mock_aws():
-        s3 = boto3.client("s3")
-        s3.create_bucket(
-            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-        )
+        s3 = lake_bucket()
         key = f"{place.prefix}{1:020}-{2:020}.json"
         s3.put_object(Bucket="lake", Key=key, Body=batch.claim(None, 1).encode())
 

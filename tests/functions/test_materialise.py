@@ -6,14 +6,13 @@ import json
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from moto import mock_aws
 
 from lakesync.materialise.work_queue import STARTING, LakeStore, Lease
 from lakesync.runtime import materialise, wiring
 from lakesync.runtime.materialise import CLAIMS_PER_RUN, materialise_handler
-from tests.functions.conftest import Context, event
+from tests.functions.conftest import Context, event, lake_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,11 +157,7 @@ class Glue:
 @pytest.fixture
 def bucket(functions: Functions) -> Iterator[Any]:
     with mock_aws():
-        s3 = boto3.client("s3")
-        s3.create_bucket(
-            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-        )
-        yield s3
+        yield lake_bucket()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from lakesync.errors import InternalError, Unavailable
 from lakesync.runtime.tasks import close_request
-from tests.functions.conftest import Context, event
+from tests.functions.conftest import Context, event, lake_bucket
 from tests.support.commits import Writer
 from tests.support.some import some
 
@@ -42,9 +42,7 @@ class Lake:
 @pytest.fixture
 def lake(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     with mock_aws():
-        boto3.client("s3").create_bucket(
-            Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-        )
+        lake_bucket()
         sqs = boto3.client("sqs")
         made = Lake(
             *(sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("due", "announced"))
