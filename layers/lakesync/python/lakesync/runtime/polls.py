@@ -156,12 +156,13 @@ class EventBridgePolls:
         self._ask("stepfunctions", "start_execution", request)
 
     def _ask(self, service: str, operation: str, request: dict[str, Any], but: str = "") -> Any:
-        return _asked(service, getattr(self.client(service), operation), request, but)
+        return _asked(service, self.client(service), operation, request, but)
 
 
 def _asked(
     service: str,
-    operation: Callable[..., Any],
+    client: Any,
+    operation: str,
     request: dict[str, Any],
     but: str,
     for_a_moment: Collection[str] = (),
@@ -175,16 +176,16 @@ def _asked(
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - when needed
 
     try:
-        return operation(**request)
+        return getattr(client, operation)(**request)
     except ClientError as exc:
-        code, name = exc.response["Error"]["Code"], exc.operation_name
+        code = exc.response["Error"]["Code"]
         if code == but:
             return None
         if code in for_a_moment:
-            raise Unavailable(f"{service} cannot {name} yet: {code}") from exc
-        raise AdapterFailed(f"{service} refused {name}: {code}") from exc
+            raise Unavailable(f"{service} cannot {operation} yet: {code}") from exc
+        raise AdapterFailed(f"{service} refused {operation}: {code}") from exc
     except BotoCoreError as exc:
-        raise AdapterFailed(f"{service} did not answer: {exc}") from exc
+        raise AdapterFailed(f"{service} did not answer {operation}: {exc}") from exc
 
 
 def schedule_name(gateway: str, name: str) -> str:
@@ -314,5 +315,4 @@ class Secrets:
         return self.get(name)
 
     def _ask(self, operation: str, request: dict[str, Any], but: str = _ABSENT) -> Any:
-        asks = getattr(self.client(), operation)
-        return _asked("Secrets Manager", asks, request, but, _FOR_A_MOMENT)
+        return _asked("Secrets Manager", self.client(), operation, request, but, _FOR_A_MOMENT)
