@@ -129,7 +129,7 @@ def test_a_token_that_expires_stops_working_though_its_answer_is_cached(
 ) -> None:
     cached = authorise(with_token(token()))
     now = time.time()
-    monkeypatch.setattr("lakesync.runtime.http.time.time", lambda: now + 601 + 5)
+    monkeypatch.setattr("lakesync.runtime.api.time.time", lambda: now + 601 + 5)
 
     assert _answer(functions, cached) == 401
 
