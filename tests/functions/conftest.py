@@ -60,7 +60,7 @@ class Context:
 
 def lake_bucket() -> Any:
     """Create the lake's bucket, and return a client of S3."""
-    s3 = boto3.client("s3", region_name="eu-central-1")
+    s3: Any = boto3.client("s3", region_name="eu-central-1")
     place = {"LocationConstraint": "eu-central-1"}
     s3.create_bucket(Bucket="lake", CreateBucketConfiguration=place)
     return s3
