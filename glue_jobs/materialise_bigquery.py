@@ -29,7 +29,7 @@ from lakesync_spark.common.session import start_session
 
 if TYPE_CHECKING:
     from lakesync.adapters.bigquery_jobs import Jobs
-    from lakesync.delivery.table_context import Desk
+    from lakesync.delivery.table_context import TableContext
 
 TAKING_S_MAX: Final = 3_600
 """How long a run begins writes. It ends by itself long before its job's time-out; another run is
@@ -91,10 +91,10 @@ def main() -> None:
         spark.sparkContext.addPyFile(packages)
     objects = OpenObjects(arguments.region, arguments.lake_bucket)
 
-    def table_delivery(desk: Desk) -> LargeDelivery:
-        secret = f"{arguments.secret_prefix}{desk.gateway}/{desk.destination.secret}"
+    def table_delivery(context: TableContext) -> LargeDelivery:
+        secret = f"{arguments.secret_prefix}{context.gateway}/{context.destination.secret}"
         dataset = OpenDataset(arguments.region, secret)
-        return LargeDelivery(desk, spark, objects, dataset, arguments.deltas_min)
+        return LargeDelivery(context, spark, objects, dataset, arguments.deltas_min)
 
     ends = time.monotonic() + TAKING_S_MAX
     places = partial(

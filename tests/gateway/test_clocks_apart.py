@@ -14,7 +14,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
-from lakesync.log.read import CLOCKS_APART_MS, LOOKS_APART_MS, RAISED_EVERY_MS
+from lakesync.log.read import CLOCKS_APART_MS, RAISED_EVERY_MS, SEEN_APART_MS
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, deltas_of, pulled, pusher
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GATEWAY = "g"
 APART_MS = 5_000
-SEEN_MS = RAISED_EVERY_MS + LOOKS_APART_MS
+SEEN_MS = RAISED_EVERY_MS + SEEN_APART_MS
 """What was seen so long ago is in the next page."""
 
 

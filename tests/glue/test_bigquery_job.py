@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
-    from lakesync.delivery.table_context import Desk
+    from lakesync.delivery.table_context import TableContext
     from lakesync.errors import LakeSyncError
     from lakesync_spark.bigquery.run import DeliveryReport
     from tests.support.bigquery import BigQueryDestination
@@ -102,9 +102,9 @@ class Gateway(World):
         server = self.dataset.server
         made = partial(Jobs, server.project, DATASET, endpoint=server.endpoint, retry_s=2)
 
-        def table(desk: Desk) -> LargeDelivery:
+        def table(context: TableContext) -> LargeDelivery:
             opened = partial(FolderObjects, self.objects.folder)  # type: ignore[attr-defined]
-            return LargeDelivery(desk, self.spark, opened, made, LARGE)
+            return LargeDelivery(context, self.spark, opened, made, LARGE)
 
         kept = self.databases["warehouse"]
         if jobs:

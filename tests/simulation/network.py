@@ -28,7 +28,7 @@ from lakesync.errors import (
 from lakesync.gateway.filtered_reads import Reads, resume_token_of
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.read import LOOKS_APART_MS, RAISED_EVERY_MS
+from lakesync.log.read import RAISED_EVERY_MS, SEEN_APART_MS
 from lakesync.wire import proto
 from tests.simulation import others
 from tests.simulation.history import Began
@@ -364,7 +364,7 @@ class Container:
 
     def _seen(self) -> int:
         """Return what was settled when heads were read that have to count by now."""
-        until_ms = self._world.scheduler.elapsed_ms - RAISED_EVERY_MS - LOOKS_APART_MS
+        until_ms = self._world.scheduler.elapsed_ms - RAISED_EVERY_MS - SEEN_APART_MS
         return max((settled for ms, settled in self._looks if ms <= until_ms), default=0)
 
 

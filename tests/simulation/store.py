@@ -17,7 +17,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.log.read import CLOCKS_APART_MS, LOOKS_APART_MS, RAISED_EVERY_MS
+from lakesync.log.read import CLOCKS_APART_MS, RAISED_EVERY_MS, SEEN_APART_MS
 from lakesync.ports import NO_HEAD
 from tests.simulation.history import Violation
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Item: TypeAlias = "tuple[str, object]"
 """``("head", lane)``, ``("row", key)``, ``("mark", key)``, ``("chunk", (lane, stamp))``."""
 WINDOWS_MS = [20, 400, 400, 4_000]
-SEEN_AGAIN_MS = 2 * RAISED_EVERY_MS + LOOKS_APART_MS
+SEEN_AGAIN_MS = 2 * RAISED_EVERY_MS + SEEN_APART_MS
 """A process whose clock is behind sees within this time that nothing happens any more."""
 QUIET_LOOK = 20
 """The newest log entries that tell whether all is quiet; all of one commit are among them."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.core.clock import Stamp
     from lakesync.core.deliveries import Batch
-    from lakesync.delivery.table_context import Desk
+    from lakesync.delivery.table_context import TableContext
     from lakesync.ports import ObjectStore
 
 
@@ -42,7 +42,7 @@ class LargeDelivery(TableDelivery):
     """Works on one table, as long as it is assigned to the job.
 
     Args:
-        desk: its dependencies; its database is a `BigQueryAdapter`.
+        context: its dependencies; its database is a `BigQueryAdapter`.
         spark: the session.
         objects: opens the objects where a task runs.
         jobs: opens the dataset where a task runs.
@@ -51,13 +51,13 @@ class LargeDelivery(TableDelivery):
 
     def __init__(
         self,
-        desk: Desk,
+        context: TableContext,
         spark: SparkSession,
         objects: Callable[[], ObjectStore],
         jobs: Callable[[], Jobs],
         deltas_min: int,
     ) -> None:
-        super().__init__(desk, pace=LARGE_PACE)
+        super().__init__(context, pace=LARGE_PACE)
         self._spark = spark
         self._objects = objects
         self._jobs = jobs
@@ -69,18 +69,18 @@ class LargeDelivery(TableDelivery):
         keys = self._listed()
         if not keys or not all(map(claimed_last, keys)):
             return True
-        return self._follow(keys, self._desk.mark(), has_time)
+        return self._follow(keys, self._context.mark(), has_time)
 
     def _takes(self, batches: Sequence[Batch]) -> bool:
-        desk = self._desk
-        state = state_of(desk.buffer, desk.place)
-        return is_large(desk.destination, state, desk.table, batches, self._deltas_min)
+        context = self._context
+        state = state_of(context.buffer, context.place)
+        return is_large(context.destination, state, context.table, batches, self._deltas_min)
 
     def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
         """Apply consecutive batches as one write; returns the last commit, or 0."""
         try:
             for batch in run:
-                self._desk.objects.get_range(batch.object_key, 0, 1)
+                self._context.objects.get_range(batch.object_key, 0, 1)
             return self._insert(run, mark)
         except LakeSyncError as error:
             if isinstance(error, NotFound) or self._was_not_staged:
@@ -92,16 +92,16 @@ class LargeDelivery(TableDelivery):
 
     def _unreadable(self, batch: Batch) -> LakeSyncError | None:
         try:
-            self._desk.deltas_of(batch)
+            self._context.deltas_of(batch)
         except (NotFound, ValidationFailed) as error:
             return error
         return None
 
     def _insert(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
-        desk, last = self._desk, run[-1]
-        database = desk.database
+        context, last = self._context, run[-1]
+        database = context.database
         assert isinstance(database, BigQueryAdapter)  # noqa: S101 - no other kind is large
-        column_map = desk.destination.map_of(desk.table)
+        column_map = context.destination.map_of(context.table)
         seen = [mark, *(batch.last for batch in run)]
         source = Source(
             self._objects,
@@ -109,11 +109,11 @@ class LargeDelivery(TableDelivery):
             tuple(Link(replace(one, schema=None), above)
                   for one, above in zip(run, seen, strict=False)),
             json.dumps(map_to_json(column_map)),
-            desk.delete_wins,
+            context.delete_wins,
         )  # fmt: skip
         names = {column_map.target(name) for batch in run for name, _ in batch.columns}
-        schema = desk.destination.schema_of(desk.table, last.schema)
-        batch = TableBatch(desk.table, run[0].after, last.last, (), schema)
+        schema = context.destination.schema_of(context.table, last.schema)
+        batch = TableBatch(context.table, run[0].after, last.last, (), schema)
         self.has_written = True
         written = {*filter(None, names), *column_map.constant}
         inserted = database.insert_staged(batch, written, lambda work: self._stage(source, work))
@@ -132,7 +132,7 @@ class LargeDelivery(TableDelivery):
                 f"a part of the write was not staged: {reason_of(error)}"
             ) from error
         try:
-            self._desk.check_declared()  # it may have taken long
+            self._context.check_declared()  # it may have taken long
         except LakeSyncError:
             with closing(self._jobs()) as jobs:
                 drop_stages(jobs, [one.name for one in stages])

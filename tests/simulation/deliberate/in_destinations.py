@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.core.deliveries import claimed_last
 from lakesync.core.destinations import Destinations
-from lakesync.delivery.table_context import Desk
+from lakesync.delivery.table_context import TableContext
 from lakesync.delivery.table_delivery import Filling, TableDelivery
 from lakesync.gateway.destination_admin import DestinationAdmin
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -27,7 +27,7 @@ def delivery_claim_removed_first() -> list[Replaced]:
 
     def apply(self: TableDelivery, run: Sequence[Batch], mark: int) -> int:
         for batch in run:
-            self._desk.objects.delete_object(batch.claim_key)
+            self._context.objects.delete_object(batch.claim_key)
         return real(self, run, mark)
 
     return [(TableDelivery, "_apply", apply)]
@@ -38,8 +38,10 @@ def filling_without_newer_rows() -> list[Replaced]:
     real = Filling._put_rows
 
     def put(self: Filling, images: Any, claim: FillClaim, *, is_last: bool = False) -> None:
-        desk = self._desk
-        stored = desk.buffer.rows(desk.gateway, [(desk.table, row_id) for row_id in images])
+        context = self._context
+        stored = context.buffer.rows(
+            context.gateway, [(context.table, row_id) for row_id in images]
+        )
         newer = {row_id for (_, row_id), row in stored.items() if row.commit > claim.until}
         kept = {row_id: state for row_id, state in images.items() if row_id not in newer}
         real(self, kept, claim, is_last=is_last)
@@ -49,13 +51,13 @@ def filling_without_newer_rows() -> list[Replaced]:
 
 @deliberate("a destination's mark moves past batches that wait still", FOLLOWED)
 def mark_past_a_claim() -> list[Replaced]:
-    real = Desk.put_deltas
+    real = TableContext.put_deltas
 
-    def put(self: Desk, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
+    def put(self: TableContext, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
         lasts = [claimed_last(key) for key in self.objects.list_objects(self.place.prefix)]
         return real(self, replace(batch, last=max([batch.last, *lasts])), deltas)
 
-    return [(Desk, "put_deltas", put)]
+    return [(TableContext, "put_deltas", put)]
 
 
 @deliberate("the claim of one destination is taken for another's", FOLLOWED)

@@ -33,7 +33,7 @@ from lakesync.core.deliveries import (
     delivery_place,
     parse_claim,
 )
-from lakesync.delivery.table_context import Desk
+from lakesync.delivery.table_context import TableContext
 from lakesync.delivery.table_delivery import TableDelivery
 from lakesync.errors import Contention, LakeSyncError, ValidationFailed
 from lakesync.ports import DeliveryState
@@ -104,7 +104,7 @@ class Deliverer:
         read_batch: ReadBatch,
         open_database: OpenDatabase,
         wall_clock: WallClock,
-        table_delivery: Callable[[Desk], TableDelivery] = TableDelivery,
+        table_delivery: Callable[[TableContext], TableDelivery] = TableDelivery,
         open_archive: OpenArchive | None = None,
     ) -> None:
         self._buffer = buffer
@@ -168,7 +168,7 @@ class Deliverer:
         if wait_ms:
             return Delivered(finished=False, again_s=-(-wait_ms // 1000))
         database = self._opened(place, destination)
-        desk = Desk(
+        context = TableContext(
             self._buffer,
             self._objects,
             self._read_batch,
@@ -179,17 +179,17 @@ class Deliverer:
             self._wall_clock,
             self._open_archive,
         )
-        table = self._table_delivery(desk)
+        table = self._table_delivery(context)
         try:
             finished = table.work(has_time)
             if table.is_handed_over:
                 return Delivered(table.deltas)
             letters = database.dead_letters(place.table).unwrap()
-            self._note(desk, len(letters), self._wrote_ms(place, desk, table))
+            self._note(context, len(letters), self._wrote_ms(place, context, table))
         except Contention:
             raise  # a transient state: it is done in a moment
         except LakeSyncError as error:
-            self._note_failure(place, error, self._wrote_ms(place, desk, table))
+            self._note_failure(place, error, self._wrote_ms(place, context, table))
             raise
         finally:
             database.close()
@@ -237,18 +237,18 @@ class Deliverer:
         for table in [place.table] if place.table else states:
             self._buffer.save_delivery_state(place.gateway, place.destination, table, None)
 
-    def _wrote_ms(self, place: DeliveryPlace, desk: Desk, table: TableDelivery) -> int:
+    def _wrote_ms(self, place: DeliveryPlace, context: TableContext, table: TableDelivery) -> int:
         """Return when the table was last written to; a failed write counts too."""
-        if not desk.destination.pace.gather_ms:
+        if not context.destination.pace.gather_ms:
             return 0
         if table.has_written:
             return self._wall_clock()
         return state_of(self._buffer, place).wrote_ms
 
-    def _note(self, desk: Desk, dead_letters: int, wrote_ms: int) -> None:
-        place, now_ms = desk.place, self._wall_clock()
-        archived = state_of(self._buffer, place).archived if desk.destination.archive else 0
-        state = DeliveryState(desk.mark(), dead_letters, "", now_ms, wrote_ms, archived)
+    def _note(self, context: TableContext, dead_letters: int, wrote_ms: int) -> None:
+        place, now_ms = context.place, self._wall_clock()
+        archived = state_of(self._buffer, place).archived if context.destination.archive else 0
+        state = DeliveryState(context.mark(), dead_letters, "", now_ms, wrote_ms, archived)
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
     def _note_failure(self, place: DeliveryPlace, error: LakeSyncError, wrote_ms: int) -> None:
@@ -352,12 +352,12 @@ class JobRuns:
     start: Callable[[], None]
     """Starts a run, if none is running."""
 
-    def take(self, desk: Desk, batches: Sequence[Batch]) -> bool:
+    def take(self, context: TableContext, batches: Sequence[Batch]) -> bool:
         """Have a run take the waiting batches, if they are large; tell whether they are."""
-        if not self.deltas_min or desk.destination.kind != "bigquery":
+        if not self.deltas_min or context.destination.kind != "bigquery":
             return False  # nothing is read for tables that this does not concern
-        state = state_of(desk.buffer, desk.place)
-        if not is_large(desk.destination, state, desk.table, batches, self.deltas_min):
+        state = state_of(context.buffer, context.place)
+        if not is_large(context.destination, state, context.table, batches, self.deltas_min):
             return False
         self.start()
         return True

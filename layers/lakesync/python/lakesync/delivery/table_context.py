@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Desk:
+class TableContext:
     """One table of one destination, and the stores."""
 
     buffer: Buffer

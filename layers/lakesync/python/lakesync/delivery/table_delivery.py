@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.deliveries import Batch, Pace
     from lakesync.core.merge import RowState
-    from lakesync.delivery.table_context import Desk
+    from lakesync.delivery.table_context import TableContext
 
 # --- claims ---------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 class LargeWork(Protocol):
     """The taker of work that is too large for a function."""
 
-    def take(self, desk: Desk, batches: Sequence[Batch]) -> bool:
+    def take(self, context: TableContext, batches: Sequence[Batch]) -> bool:
         """Have waiting batches of a table taken, if they are large; tell whether they are."""
         ...
 
@@ -80,18 +80,18 @@ class TableDelivery:
     """The work on one table of one destination, as a function does it.
 
     Args:
-        desk: its context.
+        context: what it works with.
         large: takes over what is too large for a function; without it nothing is handed over.
         pace: the size of one write; the destination's own, unless it is given.
     """
 
     def __init__(
-        self, desk: Desk, large: LargeWork | None = None, pace: Pace | None = None
+        self, context: TableContext, large: LargeWork | None = None, pace: Pace | None = None
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._large = large
-        self._pace = pace or desk.destination.pace
-        self._prefix = desk.place.prefix
+        self._pace = pace or context.destination.pace
+        self._prefix = context.place.prefix
         self.is_handed_over = False
         """Whether the waiting batches were left to the taker of large work."""
         self.deltas = 0
@@ -105,25 +105,25 @@ class TableDelivery:
         Raises:
             LakeSyncError: a store or the database refused; what was done stays done.
         """
-        desk = self._desk
-        while keys := desk.objects.list_objects(self._prefix):
+        context = self._context
+        while keys := context.objects.list_objects(self._prefix):
             if self._prefix + FILL in keys:
                 self.has_written = True
-                if not Filling(desk).go_on(has_time):
+                if not Filling(context).go_on(has_time):
                     return False
                 continue
             if self._prefix + RETRY in keys:
-                desk.database.retry_dead_letters(desk.table).unwrap()
-                desk.objects.delete_object(self._prefix + RETRY)
+                context.database.retry_dead_letters(context.table).unwrap()
+                context.objects.delete_object(self._prefix + RETRY)
                 continue
             if erasures := [key for key in keys if is_erasure(key)]:
-                if not erase(desk, erasures[0], has_time):
+                if not erase(context, erasures[0], has_time):
                     return False
                 continue
             batches = [key for key in keys if claimed_last(key)]
             # The mark is read after the listing, so the batch that continues it is listed, or never
             # was.
-            if not self._follow(batches, desk.mark(), has_time):
+            if not self._follow(batches, context.mark(), has_time):
                 return False
             if not batches or self.is_handed_over:
                 return True  # the rest is of a later release, and waits for it
@@ -132,14 +132,14 @@ class TableDelivery:
         return True
 
     def _listed(self) -> list[str]:
-        return self._desk.objects.list_objects(self._prefix)
+        return self._context.objects.list_objects(self._prefix)
 
     def _follow(self, keys: Sequence[str], mark: Stamp, has_time: Callable[[], bool]) -> bool:
         """Apply the chain that continues a mark, and request a filling if it ends too early."""
         batches = []
         for key in keys:
             if claimed_last(key) <= mark:
-                self._desk.objects.delete_object(key)
+                self._context.objects.delete_object(key)
             elif batch := self._read(key):
                 batches.append(batch)
         while batches and self._takes(batches):
@@ -149,25 +149,25 @@ class TableDelivery:
                 return True
             if not has_time():
                 return False
-            self._desk.check_declared()
+            self._context.check_declared()
             until = self._apply(run, mark)
             if not until:
                 return True
             mark = until
             for covered in [one for one in batches if one.last <= mark]:
-                self._desk.objects.delete_object(covered.claim_key)
+                self._context.objects.delete_object(covered.claim_key)
             batches = [one for one in batches if one.last > mark]
         return True
 
     def _takes(self, batches: Sequence[Batch]) -> bool:
         """Return whether the next write is to be made here; else have it made elsewhere."""
-        self.is_handed_over = self._large is not None and self._large.take(self._desk, batches)
+        self.is_handed_over = self._large is not None and self._large.take(self._context, batches)
         return not self.is_handed_over
 
     def _read(self, key: str) -> Batch | None:
         """Read a claim; a malformed one is set aside, one of a later release waits."""
         try:
-            body = self._desk.objects.get_object(key)
+            body = self._context.objects.get_object(key)
         except NotFound:
             return None  # applied meanwhile
         try:
@@ -183,12 +183,12 @@ class TableDelivery:
 
         0 if the first one's object cannot be read, which is repaired; then a later one is first.
         """
-        desk, size = self._desk, 0
+        context, size = self._context, 0
         deltas: list[PlacedDelta] = []
         last: Batch | None = None
         for batch in run:
             try:
-                more, more_bytes = desk.deltas_of(batch)
+                more, more_bytes = context.deltas_of(batch)
             except (NotFound, ValidationFailed) as error:
                 if last:
                     break
@@ -205,43 +205,43 @@ class TableDelivery:
 
     def _put(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
         self.has_written = True
-        if self._desk.images.is_filtered and not batch.append:
+        if self._context.images.is_filtered and not batch.append:
             self._put_images(batch, deltas)
         else:
-            self.deltas += self._desk.put_deltas(batch, deltas)
+            self.deltas += self._context.put_deltas(batch, deltas)
 
     def _see_to(self, batch: Batch, error: LakeSyncError) -> None:
         """Have the loss of a batch whose object cannot be read repaired."""
         if batch.append:
             # Its events are otherwise only in the lake.
-            body = self._desk.objects.get_object(batch.claim_key)
+            body = self._context.objects.get_object(batch.claim_key)
             self._set_aside(batch.claim_key, body, error)
         self._ask_for_filling()
 
     def _put_images(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
         """Put the rows that a batch touches as they are now, a few commits at a time."""
-        desk = self._desk
-        schema = desk.destination.schema_of(desk.table, batch.schema)
+        context = self._context
+        schema = context.destination.schema_of(context.table, batch.schema)
         after = batch.after
         images: dict[str, RowState | None] = {}
         for rows, last in _touched(deltas, batch.last):
-            images |= desk.images.of(rows)
+            images |= context.images.of(rows)
             if last < batch.last and len(images) < self._pace.rows:
                 continue
-            put = RowImages(desk.table, after, last, images, schema, horizon=desk.horizon())
-            self.deltas += desk.put_rows(put)
+            put = RowImages(context.table, after, last, images, schema, horizon=context.horizon())
+            self.deltas += context.put_rows(put)
             after, images = last, {}
 
     def _ask_for_filling(self) -> None:
         key = self._prefix + FILL
-        self._desk.objects.put_object(key, FillClaim().to_json().encode(), "application/json")
+        self._context.objects.put_object(key, FillClaim().to_json().encode(), "application/json")
 
     def _set_aside(self, key: str, body: bytes, error: LakeSyncError) -> None:
         """Move a claim that can never succeed to where people see it. Idempotent."""
         failure = {"reason": str(error), "claim": body.decode(errors="replace")}
         failed = DELIVERIES_FAILED + key.removeprefix(DELIVERIES)
-        self._desk.objects.put_object(failed, json.dumps(failure).encode(), "application/json")
-        self._desk.objects.delete_object(key)
+        self._context.objects.put_object(failed, json.dumps(failure).encode(), "application/json")
+        self._context.objects.delete_object(key)
 
 
 def chained(batches: Sequence[Batch], mark: Stamp, deltas_max: int) -> list[Batch]:
@@ -287,9 +287,9 @@ ROWS_MAX: Final = 1_000
 class Filling:
     """The filling of one table, as its claim says."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._key = desk.place.prefix + FILL
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._key = context.place.prefix + FILL
 
     def go_on(self, has_time: Callable[[], bool]) -> bool:
         """Continue until the table is filled; False if time ran out.
@@ -298,19 +298,19 @@ class Filling:
             Contention: the last commits that it must contain may not be visible yet.
             LakeSyncError: a store or the database refused; what was done stays done.
         """
-        claim = read_fill_claim(self._desk.objects.get_object(self._key))
+        claim = read_fill_claim(self._context.objects.get_object(self._key))
         if not claim.until:
             claim = self._begin()
-        elif self._desk.mark() >= claim.until:
+        elif self._context.mark() >= claim.until:
             self._end()  # another process has completed the filling meanwhile
             return True
-        appends = self._desk.config.appends(self._desk.table)
-        if not appends and (wait_ms := self._desk.visible_in_ms(claim.until)):
+        appends = self._context.config.appends(self._context.table)
+        if not appends and (wait_ms := self._context.visible_in_ms(claim.until)):
             raise becoming_visible(wait_ms)
         while claim.place is not None or claim.checked is not None:
             if not has_time():
                 return False
-            self._desk.check_declared()
+            self._context.check_declared()
             claim = self._put(claim) if claim.place is not None else self._remove(claim)
             if self._is_asked_again():
                 return self.go_on(has_time)
@@ -324,13 +324,13 @@ class Filling:
         return True
 
     def _begin(self) -> FillClaim:
-        desk = self._desk
-        if desk.mark():
-            desk.database.restart(desk.table).unwrap()
-        is_empty = not desk.database.rows_after(desk.table, "", 1).unwrap().rows
-        appends = desk.config.appends(desk.table)
+        context = self._context
+        if context.mark():
+            context.database.restart(context.table).unwrap()
+        is_empty = not context.database.rows_after(context.table, "", 1).unwrap().rows
+        appends = context.config.appends(context.table)
         until = self._before_what_waits() if appends else self._announced()
-        again = not is_empty and (desk.images.is_filtered or not appends)
+        again = not is_empty and (context.images.is_filtered or not appends)
         claim = FillClaim(until, None if appends else "", again, "" if again else None)
         self._save(claim)
         return claim
@@ -340,15 +340,15 @@ class Filling:
 
         A range that is recorded later is announced after this declaration is read.
         """
-        state = self._desk.buffer.flush_state(self._desk.gateway)
+        state = self._context.buffer.flush_state(self._context.gateway)
         return max(state.watermark, state.until, 1)
 
     def _before_what_waits(self) -> Stamp:
         """Return where the first batch begins that is claimed, or will be."""
-        desk = self._desk
-        flushed = desk.buffer.flushed_tables(desk.gateway).get(desk.table, 0)
+        context = self._context
+        flushed = context.buffer.flushed_tables(context.gateway).get(context.table, 0)
         waiting = [int(key.rpartition("/")[2].partition("-")[0])
-                   for key in desk.objects.list_objects(desk.place.prefix)
+                   for key in context.objects.list_objects(context.place.prefix)
                    if claimed_last(key)]  # fmt: skip
         return max(min(waiting, default=flushed), 1)
 
@@ -357,44 +357,44 @@ class Filling:
 
         Older events are only in the lake: the table begins behind them.
         """
-        desk = self._desk
-        mark = desk.mark()
+        context = self._context
+        mark = context.mark()
         for batch in self._kept(until):
             if batch.last <= mark:
                 continue
             if not has_time():
                 return False
-            desk.check_declared()
+            context.check_declared()
             try:
-                deltas, _ = desk.deltas_of(batch)
+                deltas, _ = context.deltas_of(batch)
             except NotFound:
                 continue  # removed meanwhile, as it was old enough
             if batch.after > mark:
                 self._put_rows({}, FillClaim(batch.after), is_last=True)
-            desk.put_deltas(batch, deltas)
+            context.put_deltas(batch, deltas)
             mark = batch.last
         return True
 
     def _kept(self, until: Stamp) -> list[Batch]:
         """Return the batches whose objects still exist, in order, up to a commit."""
-        desk = self._desk
-        keys = desk.objects.list_objects(f"{STAGING}{desk.gateway}/{desk.table}/")
-        schema = desk.config.schemas.get(desk.table)
+        context = self._context
+        keys = context.objects.list_objects(f"{STAGING}{context.gateway}/{context.table}/")
+        schema = context.config.schemas.get(context.table)
         staged = [batch for key in keys if (batch := staged_batch(key, schema))]
         return [batch for batch in staged if batch.last <= until]
 
     def _put(self, claim: FillClaim) -> FillClaim:
-        desk, pace = self._desk, self._desk.destination.pace
+        context, pace = self._context, self._context.destination.pace
         images: dict[str, RowState | None] = {}
         place, size = claim.place or "", 0
         while True:
-            page = desk.buffer.scan_rows(desk.gateway, desk.table, place, ROWS_MAX)
-            images |= desk.images.decided(dict(page.rows))
+            page = context.buffer.scan_rows(context.gateway, context.table, place, ROWS_MAX)
+            images |= context.images.decided(dict(page.rows))
             place, size = page.place, size + sum(len(row.state) for _, row in page.rows)
             if not place or len(images) >= pace.rows or size >= pace.content_bytes:
                 break
         if claim.again:
-            if others := desk.mapped_otherwise(images):
+            if others := context.mapped_otherwise(images):
                 self._put_rows(dict.fromkeys(others), claim)
         else:
             images = {row_id: state for row_id, state in images.items() if state is not None}
@@ -402,13 +402,13 @@ class Filling:
         return replace(claim, place=place or None)
 
     def _remove(self, claim: FillClaim) -> FillClaim:
-        desk = self._desk
-        rows_max = max(ROWS_MAX, desk.destination.pace.rows)
-        page = desk.database.rows_after(desk.table, claim.checked or "", rows_max).unwrap()
-        if desk.config.appends(desk.table):
-            images = desk.images.of_events(page.rows)
+        context = self._context
+        rows_max = max(ROWS_MAX, context.destination.pace.rows)
+        page = context.database.rows_after(context.table, claim.checked or "", rows_max).unwrap()
+        if context.config.appends(context.table):
+            images = context.images.of_events(page.rows)
         else:
-            images = desk.images.of(dict.fromkeys(page.rows, 0))
+            images = context.images.of(dict.fromkeys(page.rows, 0))
         gone = {row_id: state for row_id, state in images.items() if state is None}
         self._put_rows(gone, claim)
         last = max(page.rows, key=str.encode, default="")
@@ -417,28 +417,30 @@ class Filling:
     def _put_rows(
         self, images: Mapping[str, RowState | None], claim: FillClaim, *, is_last: bool = False
     ) -> None:
-        desk = self._desk
-        rows = RowImages(desk.table, 0, claim.until, images, desk.schema(), is_last, desk.horizon())
-        desk.put_rows(rows)
+        context = self._context
+        rows = RowImages(
+            context.table, 0, claim.until, images, context.schema(), is_last, context.horizon()
+        )
+        context.put_rows(rows)
 
     def _is_asked_again(self) -> bool:
         """Return whether another filling was asked for: it includes rows that this one has put."""
         try:
-            return not read_fill_claim(self._desk.objects.get_object(self._key)).until
+            return not read_fill_claim(self._context.objects.get_object(self._key)).until
         except NotFound:
             return False  # another process has completed it
 
     def _save(self, claim: FillClaim) -> None:
-        self._desk.objects.put_object(self._key, claim.to_json().encode(), "application/json")
+        self._context.objects.put_object(self._key, claim.to_json().encode(), "application/json")
 
     def _end(self) -> None:
-        self._desk.objects.delete_object(self._key)
+        self._context.objects.delete_object(self._key)
 
 
 # --- erasure --------------------------------------------------------------------------------------
 
 
-def erase(desk: Desk, key: str, has_time: Callable[[], bool]) -> bool:
+def erase(context: TableContext, key: str, has_time: Callable[[], bool]) -> bool:
     """Do what a claim asks for, and remove it; False if time ran out. Idempotent, safe to kill.
 
     Raises:
@@ -446,26 +448,26 @@ def erase(desk: Desk, key: str, has_time: Callable[[], bool]) -> bool:
         LakeSyncError: a store or the database refused; the claim stays.
     """
     try:
-        row_ids = read_erasure(desk.objects.get_object(key))
+        row_ids = read_erasure(context.objects.get_object(key))
     except NotFound:
         return True  # done in the meantime
-    mark = desk.mark()
+    mark = context.mark()
     if mark:
-        _remove(desk, row_ids, mark)
-        if not _remove_history(desk, row_ids, mark, has_time):
+        _remove(context, row_ids, mark)
+        if not _remove_history(context, row_ids, mark, has_time):
             return False
-        desk.database.retry_dead_letters(desk.table).unwrap()
-    desk.objects.delete_object(key)
+        context.database.retry_dead_letters(context.table).unwrap()
+    context.objects.delete_object(key)
     return True
 
 
 def _remove_history(
-    desk: Desk, row_ids: Sequence[str], mark: Stamp, has_time: Callable[[], bool]
+    context: TableContext, row_ids: Sequence[str], mark: Stamp, has_time: Callable[[], bool]
 ) -> bool:
     """Remove the history of rows up to a commit; False if time ran out."""
-    archive = desk.archive()
+    archive = context.archive()
     if archive is None:
-        desk.database.forget_history(desk.table, mark).unwrap()
+        context.database.forget_history(context.table, mark).unwrap()
         return True
     with archive:
         has_more = True
@@ -473,28 +475,28 @@ def _remove_history(
             if not has_time():
                 return False
             moved = archive_table(
-                desk.database, archive, desk.table, until=mark, deltas_max=DELTAS_READ
+                context.database, archive, context.table, until=mark, deltas_max=DELTAS_READ
             )
             has_more = moved.unwrap().deltas > 0
-        return archive.erase_rows(desk.table, row_ids, mark, has_time).unwrap()
+        return archive.erase_rows(context.table, row_ids, mark, has_time).unwrap()
 
 
-def _remove(desk: Desk, row_ids: Sequence[str], mark: int) -> None:
+def _remove(context: TableContext, row_ids: Sequence[str], mark: int) -> None:
     """Remove rows without a trace: tombstones, and what soft deletes left of them."""
-    schema = desk.schema()
+    schema = context.schema()
     is_events = bool(schema and schema.append)
 
     def doomed() -> list[str]:
-        there = desk.database.rows_of(desk.table, row_ids).unwrap()
+        there = context.database.rows_of(context.table, row_ids).unwrap()
         return [row_id for row_id, state in there.items() if is_events or _is_gone(state)]
 
     gone = doomed()
     if not gone:
         return
     images = RowImages(
-        desk.table, mark, mark + 1, dict.fromkeys(gone), schema, is_last=False
+        context.table, mark, mark + 1, dict.fromkeys(gone), schema, is_last=False
     )  # behind the mark, which stays
-    desk.database.put_rows(images).unwrap()
+    context.database.put_rows(images).unwrap()
     if doomed():
         raise Contention(
             "another writer just wrote the table; repeat the operation", retry_after_s=1

@@ -30,7 +30,7 @@ from lakesync.gateway.filtered_reads import (
 )
 from lakesync.log.lanes import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import RecentHeads, Tails
-from lakesync.log.read import Ages, Looks, ReadBarrier, read
+from lakesync.log.read import Ages, HeadHistory, ReadBarrier, read
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 
@@ -61,8 +61,8 @@ class PullService:
         self._wall_clock = wall_clock
         self._limits = limits
         ages = Ages(wall_clock, monotonic_ms)
-        self._looks, self._recent = Looks(ages), RecentHeads(buffer, ages)
-        self._barrier = ReadBarrier(buffer, self._looks)
+        self._history, self._recent = HeadHistory(ages), RecentHeads(buffer, ages)
+        self._barrier = ReadBarrier(buffer, self._history)
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
@@ -94,7 +94,7 @@ class PullService:
         if pull.snapshot:
             return None
         beside = partial(self._read_ahead, pull)
-        at_least = max(pull.at_least, self._looks.moment_ago(gateway).newest)
+        at_least = max(pull.at_least, self._history.moment_ago(gateway).newest)
         recent = self._recent.log(gateway, pull.since, at_least, beside)
         if recent is None:
             return None

@@ -150,12 +150,12 @@ class ReadBarrier:
 
     Args:
         buffer: the store of the logs.
-        looks: what the process has seen of their heads, if it reads repeatedly.
+        history: what the process has seen of their heads, if it reads repeatedly.
     """
 
-    def __init__(self, buffer: Buffer, looks: Looks | None = None) -> None:
+    def __init__(self, buffer: Buffer, history: HeadHistory | None = None) -> None:
         self._buffer = buffer
-        self._looks = looks
+        self._history = history
         self._configs: dict[str, GatewayConfig] = {}
 
     def raise_heads(
@@ -187,7 +187,7 @@ class ReadBarrier:
         """
         for tries in range(1, _TRIES_MAX):
             config = self._config(gateway)
-            read_at = self._looks.now() if self._looks else NEVER
+            read_at = self._history.now() if self._history else NEVER
             heads = self._buffer.heads(gateway, since, at_once=True)
             main = heads.get(MAIN_LANE)
             if main is None:
@@ -216,7 +216,7 @@ class ReadBarrier:
         """Return the log after lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
-        seen = self._looks.moment_ago(log.gateway) if self._looks else NOTHING_SEEN
+        seen = self._history.moment_ago(log.gateway) if self._history else NOTHING_SEEN
         at_least = max(at_least, seen.newest)
         wanted = min(at_least, newest)
         now_ms = 0
@@ -242,13 +242,13 @@ class ReadBarrier:
         heads = {**log.heads, **{lane: head for lane, (head, _) in raised.items()}}
         final = {lane: commit_of(head) for lane, head in open_heads.items()}
         final |= {lane: top for lane, (_, top) in raised.items()}
-        if self._looks:
-            self._looks.note(log.gateway, Look(final, newest), read_at)
+        if self._history:
+            self._history.note(log.gateway, SeenHeads(final, newest), read_at)
         return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
 
     def _present_ms(self, gateway: str, clock_ms: int, newest_ms: int) -> int:
         """Return the time by which stamps show which lanes are in use."""
-        is_watched = self._looks is not None and self._looks.is_watched(gateway)
+        is_watched = self._history is not None and self._history.is_watched(gateway)
         if newest_ms - clock_ms < CLOCKS_APART_MS or is_watched:
             return max(clock_ms, newest_ms)
         # The clocks differ, so stamps do not show their age, and nothing else does: all lanes may
@@ -351,11 +351,11 @@ def may_end_at(head: Head | None, wanted: Stamp) -> bool:
 
 GATEWAYS_REMEMBERED_MAX: Final = 64
 """Gateways whose heads one process remembers; with 64 lanes each takes about 50 KB."""
-LOOKS_APART_MS: Final = 25
-"""Of looks that follow each other more closely, only the latest is kept."""
+SEEN_APART_MS: Final = 25
+"""Of heads seen at shorter intervals only the latest are kept."""
 
 
-class Look(NamedTuple):
+class SeenHeads(NamedTuple):
     """The state of the heads of a gateway's open lanes, after they were raised."""
 
     commits: Mapping[str, Stamp]
@@ -367,14 +367,14 @@ class _Noted(NamedTuple):
     read_at: Moment
     """Before the heads were read. A request may take long from there until they are raised."""
     at: Moment
-    look: Look
+    heads: SeenHeads
 
 
-NOTHING_SEEN: Final = Look({}, 0)
+NOTHING_SEEN: Final = SeenHeads({}, 0)
 NEVER: Final[Moment] = (0, 0)
 
 
-class Looks:
+class HeadHistory:
     """What a process has seen of gateways with several lanes. One for each process.
 
     Args:
@@ -389,28 +389,28 @@ class Looks:
         """Return the present, before heads are read."""
         return self._ages.now()
 
-    def moment_ago(self, gateway: str) -> Look:
-        """Return the latest look that is `RAISED_EVERY_MS` old; an empty one if there is none."""
+    def moment_ago(self, gateway: str) -> SeenHeads:
+        """Return the latest heads seen `RAISED_EVERY_MS` ago; `NOTHING_SEEN` if there are none."""
         kept = self._kept.get(gateway)
         if not kept:
             return NOTHING_SEEN
         while len(kept) > 1 and self._is_aged(kept[1].at):
             kept.popleft()
-        return kept[0].look if self._is_aged(kept[0].at) else NOTHING_SEEN
+        return kept[0].heads if self._is_aged(kept[0].at) else NOTHING_SEEN
 
     def is_watched(self, gateway: str) -> bool:
         """Return whether the process has read the heads within `RAISED_EVERY_MS`."""
         kept = self._kept.get(gateway)
         return kept is not None and self._ages.is_within(RAISED_EVERY_MS, kept[-1].read_at)
 
-    def note(self, gateway: str, look: Look, read_at: Moment) -> None:
+    def note(self, gateway: str, heads: SeenHeads, read_at: Moment) -> None:
         """Remember the current heads, which were read at a moment and then raised."""
         kept = self._kept.pop(gateway, None) or deque()
-        if len(look.commits) == 1:
+        if len(heads.commits) == 1:
             return
-        if len(kept) > 1 and self._ages.is_within(LOOKS_APART_MS, kept[-2].at):
+        if len(kept) > 1 and self._ages.is_within(SEEN_APART_MS, kept[-2].at):
             kept.pop()
-        kept.append(_Noted(read_at, self._ages.now(), look))
+        kept.append(_Noted(read_at, self._ages.now(), heads))
         self._kept[gateway] = kept
         while len(self._kept) > GATEWAYS_REMEMBERED_MAX:
             self._kept.popitem(last=False)

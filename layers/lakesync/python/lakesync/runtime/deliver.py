@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.core.destinations import Destination
     from lakesync.delivery.deliverer import Archiver, Delivered, Deliverer, Lag
     from lakesync.delivery.source_pull import SourcePulls
-    from lakesync.delivery.table_context import Desk
+    from lakesync.delivery.table_context import TableContext
     from lakesync.delivery.table_delivery import TableDelivery
     from lakesync.gateway.destination_admin import AsksDatabase, DestinationAdmin
     from lakesync.runtime.observe import Handler, Seconds
@@ -207,11 +207,11 @@ def deliverer(settings: DeliverSettings) -> Deliverer:
         start_run(wiring.client(settings, "glue", attempts=2), settings.bigquery_job)
 
     large = JobRuns(settings.bigquery_job_deltas if settings.bigquery_job else 0, start)
-    return delivers(settings, lambda desk: TableDelivery(desk, large))
+    return delivers(settings, lambda context: TableDelivery(context, large))
 
 
 def delivers(
-    settings: DeliverSettings, table_delivery: Callable[[Desk], TableDelivery]
+    settings: DeliverSettings, table_delivery: Callable[[TableContext], TableDelivery]
 ) -> Deliverer:
     """Return the service that delivers batches; ``table_delivery`` delivers a table."""
     from lakesync.adapters.lake.parquet import read_batch  # noqa: PLC0415
