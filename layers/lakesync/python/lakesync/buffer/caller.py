@@ -470,7 +470,6 @@ def _sampled_trace() -> tuple[str, str] | None:
 
 
 def _outcome(status: int, content: bytes) -> dict[str, object]:
-    """Return the outcome of a call, in X-Ray's terms."""
     outcome: dict[str, object] = {"http": {"response": {"status": status}}}
     if status >= _SERVER_FAULT:
         outcome["fault"] = True

@@ -83,6 +83,7 @@ class Heads(TableCalls):
         super().__init__(table, caller, sleep_s=sleep_s, in_parallel=in_parallel)
         self._lanes: dict[str, Lanes] = {}
         """By gateway, the lanes that were open at the last read."""
+        self._configs: dict[str, GatewayConfig] = {}
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Return the heads of open lanes, and of those with an entry above ``since``.
@@ -149,12 +150,10 @@ class Heads(TableCalls):
         self._lanes[gateway] = lanes
 
     def _main(self, gateway: str) -> dict[str, Head]:
-        """Return the main lane's head, if there is one."""
         item = self._get(*item_format.head_key(gateway, MAIN_LANE))
         return {MAIN_LANE: head_of(item)} if item else {}
 
     def _groups(self, gateway: str, groups: Sequence[int]) -> dict[str, Head]:
-        """Return the heads in groups of lanes."""
         reads = [partial(self._group, gateway, group) for group in groups]
         return {lane: head for heads in self.in_parallel(reads) for lane, head in heads.items()}
 
@@ -389,17 +388,6 @@ CONFIGS_REMEMBERED_MAX: Final = 64
 
 class DynamoBuffer(Upkeep):
     """`lakesync.ports.Buffer` in one DynamoDB table. Thread-safe."""
-
-    def __init__(
-        self,
-        table: str,
-        caller: DynamoCaller,
-        *,
-        sleep_s: Callable[[float], None] = time.sleep,
-        in_parallel: InParallel | None = None,
-    ) -> None:
-        super().__init__(table, caller, sleep_s=sleep_s, in_parallel=in_parallel)
-        self._configs: dict[str, GatewayConfig] = {}
 
     # --- what a push reads and writes
 

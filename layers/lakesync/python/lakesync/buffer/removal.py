@@ -69,7 +69,6 @@ class DynamoRemoval(Upkeep):
         return False
 
     def _keys(self, partition: Partition, limit: int) -> list[str]:
-        """Return sort keys of a partition, without the kept one."""
         body = requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
         items = self._read("Query", body)["Items"]
         return [sk for item in items if (sk := text(item, "sk")) != partition.kept]

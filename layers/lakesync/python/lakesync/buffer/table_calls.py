@@ -147,7 +147,6 @@ class TableCalls:
             self._pause(refused)
 
     def _transaction(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Read items as one transaction sees them, a hundred at a time."""
         keys = list(dict.fromkeys(wanted))
         read: list[dict[str, Any]] = []
         for at in range(0, len(keys), BATCH_MAX):

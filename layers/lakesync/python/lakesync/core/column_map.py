@@ -245,7 +245,6 @@ class MapReader:
     def _check_targets(
         self, at: str, rename: Mapping[str, str], constant: Mapping[str, CanonicalJson]
     ) -> None:
-        """Refuse two columns with one name at the destination."""
         taken: set[str] = set()
         targets = [(f"{at}.rename", name) for name in rename.values()]
         for path, name in [*targets, *((f"{at}.constant", name) for name in constant)]:

@@ -218,7 +218,6 @@ class LoggedColumns:
     """Entries above this stamp have all of these columns."""
 
     def __bool__(self) -> bool:
-        """Return whether any column is kept."""
         return bool(self.tables)
 
     def of(self, table: str) -> frozenset[str]:

@@ -443,7 +443,6 @@ _id_template = lru_cache(maxsize=_SHAPES_REMEMBERED)(id_template)
 
 @lru_cache(maxsize=_SHAPES_REMEMBERED)
 def _check_names(names: tuple[str, ...]) -> None:
-    """Check the names of a delta's columns."""
     if len(names) > COLUMNS_MAX:
         raise DeltaTooLarge(f"a delta may carry {COLUMNS_MAX} columns", field="columns")
     for name in names:

@@ -409,7 +409,6 @@ class DestinationReader:
         )
 
     def _lake(self, body: Mapping[str, Any]) -> bool:
-        """Read whether its tables also go to the lake."""
         value = body["lake"]
         if not isinstance(value, bool):
             self.fault("lake", "must be true or false: whether its tables also go to the lake")
@@ -429,7 +428,6 @@ class DestinationReader:
                        "the gateway's secrets: 1 to 64 letters, digits, _ . or -")  # fmt: skip
 
     def _archive(self, body: Mapping[str, Any]) -> Archive | None:
-        """Read where old history is archived."""
         value = body["archive"]
         if not self._registered or body.get("kind") in UNARCHIVED_KINDS:
             self.fault("archive", "only a destination has one, and none of "

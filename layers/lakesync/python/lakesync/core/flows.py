@@ -286,7 +286,6 @@ class _Reader:
         return Flow(to.name, source, to, every)
 
     def _to(self, body: Mapping[str, Any], *, from_gateway: bool, to_gateway: bool) -> Destination:
-        """Read which rows are sent where, by the rules of destinations."""
         where = self._destination(body.get("destination"), to_gateway=to_gateway)
         declared = where | {
             "tables": body.get("tables", []),

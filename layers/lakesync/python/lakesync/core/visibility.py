@@ -141,7 +141,6 @@ class Omissions:
         self._of: dict[str, Omitted] = {}
 
     def __bool__(self) -> bool:
-        """Return whether anything is left out of any table."""
         return bool(self._omit)
 
     def of(self, table: str) -> Omitted:

@@ -227,7 +227,6 @@ class LaneChoice:
             cached.lanes[shard] = lane_name(shard, free[int(self._jitter() * len(free))])
 
     def _open(self, gateway: str, cached: CachedGateway, shard: str, count: int) -> None:
-        """List the given number of first lanes of a shard as open."""
         main, now_ms = cached.head(MAIN_LANE), self._wall_clock()
         lanes = cached.main.lanes
         if lanes.paused_until_ms > now_ms:

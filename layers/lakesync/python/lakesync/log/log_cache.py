@@ -277,7 +277,6 @@ class Tails:
         return head.logged_bytes - _bytes_of(head.recent) - chain.entries[-1].logged_bytes
 
     def _load_items(self, gateway: str, last_items: Mapping[_Key, Stamp]) -> None:
-        """Add the last items of logs to the cache, all read at once."""
         wanted = {key.lane: last for key, last in last_items.items()}
         items = self._buffer.log_items(gateway, wanted)
         for key in last_items:

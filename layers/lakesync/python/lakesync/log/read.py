@@ -213,7 +213,6 @@ class ReadBarrier:
         self, log: FinalLog, main: Head, read_at: Moment, at_least: Stamp, wall_clock: WallClock,
         beside: list[Callable[[], None]],
     ) -> FinalLog:  # fmt: skip
-        """Return the log after lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
         seen = self._history.moment_ago(log.gateway) if self._history else NOTHING_SEEN

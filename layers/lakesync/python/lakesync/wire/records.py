@@ -315,7 +315,6 @@ def columns_of(raws: Iterable[bytes]) -> tuple[tuple[str, ...], tuple[CanonicalJ
 
 
 def _column(raw: bytes) -> tuple[str, CanonicalJson]:
-    """Return a column's name and its value."""
     at = raw[1] + 3 if raw[:1] == _NAME else len(raw)
     if at < len(raw) and raw[at - 1] == _VALUE and raw[at] == len(raw) - at - 1:
         return _text(raw[2 : at - 1]), raw[at + 1 :]
