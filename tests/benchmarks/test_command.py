@@ -36,12 +36,10 @@ class Modules:
 
 
 def figure(module: str, value: float = 1.0) -> Entry:
-    """Return the figure of a module that gives one."""
     return at_most(f"{module}_s", value, "s", 10, "measured")
 
 
 def fail() -> list[Entry]:
-    """Be a module that ends with an error."""
     raise Unmeasured("ValueError: no such store")
 
 
@@ -64,13 +62,11 @@ def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Modules:
 
 
 def measure(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command."""
     monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
     return command.main()
 
 
 def on_record() -> dict[str, Any]:
-    """Return the value of each figure in the file."""
     return {entry["name"]: entry["value"] for entry in sources.recorded()}
 
 

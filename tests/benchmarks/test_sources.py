@@ -101,7 +101,6 @@ def test_normalised_source_is_the_same_in_every_python_version() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one benchmark, its helper and what it measures."""
     for name, text in {
         "benchmarks/one.py": 'MEASURES = ("product",)\nfrom benchmarks import helper\n',
         "benchmarks/helper.py": "from tests.made import rows\n",
@@ -120,7 +119,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    """Read files anew."""
     for read in (sources._tree, sources._digest, sources._helpers):
         read.cache_clear()
 

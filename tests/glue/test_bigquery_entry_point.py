@@ -97,7 +97,6 @@ class Deployed(World):
             self.deliverer().deliver(delivery_place(place))
 
     def put(self, *deltas: Delta) -> None:
-        """Push deltas and flush them: one batch."""
         self.push(*deltas)
         self.flush()
 

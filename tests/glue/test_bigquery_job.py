@@ -72,12 +72,10 @@ class Gateway(World):
         self.deliver()
 
     def typed(self, **columns: str) -> None:
-        """Give the table's columns types."""
         registered = schema(self.table, columns)
         self.admin.register_schema(GATEWAY, schema_to_json(registered))
 
     def put(self, *deltas: Delta) -> None:
-        """Push deltas and flush them: one batch."""
         self.push(*deltas)
         self.flush()
 
@@ -152,7 +150,6 @@ def gateway(spark: SparkSession, dataset: BigQueryDestination, tmp_path: Path) -
 
 
 def some(gateway: Gateway, first: int = 1, count: int = LARGE) -> list[Delta]:
-    """Return inserts of rows."""
     return [insert(f"r{n}", at=at_ms(n), table=gateway.table, n=n)
             for n in range(first, first + count)]  # fmt: skip
 

@@ -65,7 +65,6 @@ class Gateway(Kept):
         self.reader = self.pulls(self.checkpoints)
 
     def name(self, table: str) -> TableName:
-        """Return the lake's names of a table."""
         return located(self.spark, CATALOG, self.prefix, GATEWAY, table)
 
     def flush(self) -> None:
@@ -73,13 +72,11 @@ class Gateway(Kept):
         Flusher(self.buffer, self.lake, Messages(), ParquetEncoder(), Messages()).flush(GATEWAY)
 
     def materialise(self, only: str = "") -> None:
-        """Bring what was flushed into the lake."""
         arguments = Arguments("lake", self.prefix, CATALOG, STACK, only)
         report = run(self.spark, self.store, arguments, "r")  # type: ignore[arg-type]
         assert not report.problem(), report.problem()
 
     def build_in_spark(self, objects: FolderObjects | None = None) -> Built:
-        """Build a checkpoint out of the lake."""
         log = ReadBarrier(self.buffer).raise_heads(GATEWAY)
         flushed = flushed_of(
             log, self.buffer.flush_state(GATEWAY), self.buffer.flushed_tables(GATEWAY)

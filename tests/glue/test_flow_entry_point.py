@@ -89,7 +89,6 @@ class Flow:
 
     @property
     def state(self) -> Any:
-        """How far it is."""
         stored = wiring_connectors.connector_store(self.settings).connector(GATEWAY, NAME)
         assert stored is not None
         return state_from(stored.state)

@@ -31,13 +31,11 @@ pytestmark = pytest.mark.spark
 
 
 def database_of(lake: Lake) -> IcebergDatabase:
-    """Return the lake as flows open it."""
     warehouse = Path(urlsplit(str(lake.spark.conf.get("spark.sql.catalog.lake.warehouse"))).path)
     return IcebergDatabase(LakePlace(lambda: FolderCatalogue(warehouse), PREFIX), lake.gateway)
 
 
 def expected(deltas: list[Delta]) -> dict[str, Any]:
-    """Return the rows of the core."""
     by_row: dict[str, list[Delta]] = {}
     for one in deltas:
         by_row.setdefault(one.row_id, []).append(one)

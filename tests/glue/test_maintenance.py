@@ -40,7 +40,6 @@ def two_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def maintained(lake: Lake, *, keep_ms: int = WEEK_MS) -> MaintenanceReport:
-    """Do one run of maintenance on the gateway."""
     arguments = MaintenanceArguments(
         "lake", PREFIX, lake.catalog, lake.stack, keep_ms, only=lake.gateway
     )

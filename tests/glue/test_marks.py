@@ -24,7 +24,6 @@ pytestmark = pytest.mark.spark
 
 
 def call(lake: Lake, table: str, procedure: str, arguments: str) -> None:
-    """Do some of Iceberg's own maintenance."""
     name = table.partition(".")[2]
     lake.spark.sql(f"CALL {lake.catalog}.system.{procedure}(table => '{name}', {arguments})")
 

@@ -70,7 +70,6 @@ def run_with(lake: Lake, per_row: float, broadcast_max: float) -> None:
 
 
 def by_row(deltas: list[Delta]) -> dict[str, list[Delta]]:
-    """Return the deltas of each row."""
     rows: dict[str, list[Delta]] = {}
     for delta in deltas:
         rows.setdefault(delta.row_id, []).append(delta)

@@ -84,7 +84,6 @@ def lake(spark: SparkSession, emulator: Emulator, catalogue: LakeCatalogue, tmp_
 
 
 def opened(lake: Lake) -> Catalog:
-    """Return Nessie as PyIceberg has it."""
     assert lake.opened
     return lake.opened()
 
@@ -207,7 +206,6 @@ def test_maintenance_compacts_files_and_deletes_none(
 
 
 def objects(emulator: Emulator) -> set[str]:
-    """Return the keys of all objects of the warehouse."""
     client = boto3.client("s3", **emulator.client_options())
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
     return {entry["Key"] for page in pages for entry in page.get("Contents", [])}

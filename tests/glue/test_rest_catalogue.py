@@ -51,7 +51,6 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """The catalogue, which asks for a token."""
     folder = tmp_path_factory.mktemp("rest")
     with (
         start_iceberg_rest(folder) as server,
@@ -61,7 +60,6 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 
 def opened(spark: SparkSession, door: Door, name: str, secret: dict[str, str]) -> LakeCatalogue:
-    """Let Spark know the catalogue by a name."""
     catalogue = LakeCatalogue("rest", door.address, secret="arn:secret")
     # This Spark has started already: what its logs show is settled.
     for setting, value in catalogue.spark_settings(name, REGION, secret).items():

@@ -220,7 +220,6 @@ PARTITION = {
 
 
 def partition_of(lake: Lake) -> list[str]:
-    """Return the partition's fields, as Iceberg has them."""
     described = lake.spark.sql(f"DESCRIBE TABLE EXTENDED {lake.name.rows}").collect()
     fields = {row["col_name"]: row["data_type"] for row in described}
     return [fields[f"Part {place}"] for place in range(9) if f"Part {place}" in fields]

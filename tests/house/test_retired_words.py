@@ -66,7 +66,6 @@ def words_of(text: str) -> set[str]:
 
 
 def uses_of(module: Module) -> list[str]:
-    """Return every use of a retired word in a module."""
     names = list(names_in(module))
     return [
         *(f"{module.name}:{line}: {name}" for line, name in names if name.strip("_") in NAMES),
@@ -79,7 +78,6 @@ def uses_of(module: Module) -> list[str]:
 
 
 def read_modules() -> tuple[Module, ...]:
-    """Return the modules that are read: the product, and what it is built and measured with."""
     return *product_modules(), *modules("tools/", "benchmarks/")
 
 

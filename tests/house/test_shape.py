@@ -48,7 +48,6 @@ LONGER_FUNCTIONS: dict[str, str] = {}
 
 
 def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield every function of a module, inner ones too."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -157,7 +156,6 @@ TESTS_OF_OTHERS = "layers/lakesync/python/lakesync/cli/connector_package/test.tx
 
 
 def product_texts() -> Iterator[tuple[str, str]]:
-    """Yield each text file of the product, and the templates that deploy it."""
     for path in tracked():
         name = name_of(path)
         deployed = name.startswith(PRODUCT) or name in {"template.yaml", "samconfig.toml"}
@@ -166,7 +164,6 @@ def product_texts() -> Iterator[tuple[str, str]]:
 
 
 def lines_with(words: re.Pattern[str]) -> list[str]:
-    """Return every line of the product that holds one of the words."""
     return [
         f"{name}:{number}: {line.strip()}"
         for name, text in product_texts()

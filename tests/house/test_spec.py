@@ -20,7 +20,6 @@ by_name = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def stated() -> list[str]:
-    """Return every law of every page."""
     return [law for page in PAGES for law in pages.stated_laws(page)]
 
 

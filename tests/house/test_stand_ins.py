@@ -56,7 +56,6 @@ def requested(module: Module) -> set[str]:
 
 
 def reaches(module: Module, through: tuple[str, ...]) -> bool:
-    """Return whether a module imports one of these, or something of it."""
     return any(name == one or name.startswith(f"{one}.") for name in imported(module)
                for one in through)  # fmt: skip
 

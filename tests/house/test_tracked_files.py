@@ -15,7 +15,6 @@ TEXT_BYTES_MAX = 2_000_000
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield every tracked text file."""
     for path in tracked():
         body = path.read_bytes()
         if b"\0" not in body and len(body) <= TEXT_BYTES_MAX:

@@ -57,7 +57,6 @@ def functions() -> dict[str, dict[str, Any]]:
 
 
 def folder_of(properties: dict[str, Any]) -> str:
-    """Return the name of a function's folder."""
     return str(properties["CodeUri"]).removeprefix("functions/")
 
 
@@ -101,7 +100,6 @@ def accepts(parameter: str, value: str) -> bool:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list, be it of one."""
     return value if isinstance(value, list) else [value]
 
 

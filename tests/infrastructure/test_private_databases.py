@@ -40,7 +40,6 @@ def deployed() -> dict[str, Any]:
 
 
 def in_subnets() -> set[str]:
-    """Return the functions that are in the VPC."""
     return {
         name
         for name, each in deployed().items()
@@ -49,7 +48,6 @@ def in_subnets() -> set[str]:
 
 
 def actions(node: Any) -> Iterator[str]:
-    """Yield the actions of all statements within."""
     if isinstance(node, list):
         for part in node:
             yield from actions(part)

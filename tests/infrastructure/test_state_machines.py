@@ -24,7 +24,6 @@ def next_states(state: dict[str, Any]) -> set[str]:
 
 
 def flows(flow: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a flow, and those inside it."""
     inner = [state["ItemProcessor"] for state in flow["States"].values() if state["Type"] == "Map"]
     return [flow, *(nested for one in inner for nested in flows(one))]
 

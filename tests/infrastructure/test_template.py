@@ -130,7 +130,6 @@ def test_policy_statements_have_no_wildcard_actions_or_resources(
 
 
 def is_of_buffer(statement: dict[str, Any]) -> bool:
-    """Return whether a statement is about the buffer's table."""
     return "BufferTable" in json.dumps(statement["Resource"])
 
 

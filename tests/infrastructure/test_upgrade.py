@@ -44,7 +44,6 @@ NOT_VERSIONED = ("ReservedConcurrentExecutions", "Events", "DeploymentPreference
 
 
 def named(node: Any) -> Iterator[str]:
-    """Yield what a part of a template refers to."""
     if isinstance(node, list):
         for part in node:
             yield from named(part)

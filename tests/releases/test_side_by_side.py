@@ -66,11 +66,9 @@ class Deployment:
         return self.random.choice((self.old, self.new))
 
     def pages(self, pull: Pull) -> Iterator[PullPage]:
-        """Return page after page, each by either release."""
         return pages(pull, lambda: self.any)
 
     def push(self, release: Release) -> None:
-        """Push some edits."""
         self.time.now_ms += 10
         client = self.random.choice(("phone", "laptop"))
         edits = [self._edit(client) for _ in range(self.random.randint(1, 4))]
@@ -93,7 +91,6 @@ class Deployment:
         return make(row, at=at, client=client, table=table, **value)
 
     def step(self) -> None:
-        """Do one thing, by either release."""
         release, chance = self.any, self.random.random()
         if chance < 0.6:
             self.push(release)

@@ -45,7 +45,6 @@ class Drawn:
         self._prefix = prefix
 
     def request(self) -> Request:
-        """Draw a request."""
         kinds = {
             "PutItem": 2, "UpdateItem": 4, "DeleteItem": 1, "GetItem": 1, "BatchGetItem": 1,
             "Query": 3, "TransactWriteItems": 5, "TransactGetItems": 1, "BatchWriteItem": 1,
@@ -54,7 +53,6 @@ class Drawn:
         return operation, getattr(self, operation)()
 
     def PutItem(self) -> dict[str, Any]:  # noqa: N802 - as DynamoDB calls it
-        """Draw a put."""
         item = {**self._key(), "c": self._number()}
         if self._random.random() < 0.5:
             item["v"] = self._number()
@@ -66,29 +64,24 @@ class Drawn:
         return self._conditional({"TableName": TABLE, "Item": item})
 
     def UpdateItem(self) -> dict[str, Any]:  # noqa: N802
-        """Draw an update."""
         change = self._random.choice(UPDATES)
         request = {"TableName": TABLE, "Key": self._key(), "UpdateExpression": change}
         return self._conditional(request)
 
     def DeleteItem(self) -> dict[str, Any]:  # noqa: N802
-        """Draw a deletion."""
         return self._conditional({"TableName": TABLE, "Key": self._key()})
 
     def GetItem(self) -> dict[str, Any]:  # noqa: N802
-        """Draw a read of an item."""
         request = {"TableName": TABLE, "Key": self._key(), "ConsistentRead": True}
         if self._random.random() < 0.3:
             request["ProjectionExpression"] = "pk, sk, c"
         return request
 
     def BatchGetItem(self) -> dict[str, Any]:  # noqa: N802
-        """Draw a read of several items."""
         wanted = {"Keys": self._keys(), "ConsistentRead": True}
         return {"RequestItems": {TABLE: wanted}}
 
     def TransactGetItems(self) -> dict[str, Any]:  # noqa: N802
-        """Draw a serialisable read."""
         return {
             "TransactItems": [{"Get": {"TableName": TABLE, "Key": key}} for key in self._keys()]
         }
@@ -98,7 +91,6 @@ class Drawn:
         return {"RequestItems": {TABLE: [{"DeleteRequest": {"Key": key}} for key in self._keys()]}}
 
     def TransactWriteItems(self) -> dict[str, Any]:  # noqa: N802
-        """Draw a transaction."""
         items = []
         for key in self._keys():
             kind = self._random.choice(["Put", "Update", "Update", "Delete", "ConditionCheck"])
@@ -111,7 +103,6 @@ class Drawn:
         return {"TransactItems": items, "ClientRequestToken": f"{self._random.getrandbits(64)}"}
 
     def Query(self) -> dict[str, Any]:  # noqa: N802
-        """Draw a read of a range."""
         condition = self._random.choice(
             [
                 "pk = :pk",

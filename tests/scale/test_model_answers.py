@@ -32,7 +32,6 @@ class Asked:
         self._network = Network(address.endpoint)
 
     def __call__(self, operation: str, body: bytes) -> tuple[int, bytes]:
-        """Return the status and the body of its answer."""
         target = f"DynamoDB_20120810.{operation}"
         credentials = Credentials("test", "test", None)
         headers = self._signer.headers(target, body, credentials, "20260131T235959Z")
@@ -121,7 +120,6 @@ def test_the_model_bills_what_a_real_server_reports(
 
 
 def units(answer: bytes) -> float:
-    """Return the units that an answer reports."""
     consumed = json.loads(answer)["ConsumedCapacity"]
     parts = consumed if isinstance(consumed, list) else [consumed]
     return float(sum(part["CapacityUnits"] for part in parts))

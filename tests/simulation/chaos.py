@@ -32,7 +32,6 @@ class Chaos:
         self._random = world.stream("chaos")
 
     def plan(self) -> None:
-        """Put everything on the calendar."""
         world, scenario = self._world, self._world.scenario
         for _ in range(scenario.relanings):
             self._sometime(self._relane)

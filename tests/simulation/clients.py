@@ -115,7 +115,6 @@ class Device:
     # --- life and death ---------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """Start the app on its file."""
         world = self._world
         process = self.process = Process(self.client_id)
         process.on_kill.append(self._died)
@@ -196,7 +195,6 @@ class Device:
 
     @property
     def decides(self) -> object:
-        """What decides now which rows it sees."""
         return self._world.rulings.latest, id(self.link.claims)
 
     def _look(self) -> None:
@@ -214,7 +212,6 @@ class Device:
 
     @property
     def path(self) -> Path:
-        """Return where its file is."""
         return self._path
 
     @property
@@ -267,7 +264,6 @@ class Device:
         self.boot()
 
     def shut(self) -> None:
-        """Close the file."""
         self._bury()
         if self._keeper is not None:
             self._keeper.close()

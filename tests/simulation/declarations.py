@@ -47,7 +47,6 @@ class Declarations:
         return [f"made{number}" for number in range(self._world.scenario.made_up)]
 
     def spelling(self) -> str:
-        """Return one of the tables, in one of its spellings."""
         name = self._random.choice(self.names)
         return self._random.choice([name, name, name, name.upper(), name.title()])
 

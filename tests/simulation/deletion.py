@@ -42,7 +42,6 @@ class Deletion:
         self._is_proved = False
 
     def plan(self) -> None:
-        """Put it on the calendar."""
         world = self._world
         clock = world.new_clock(world.scenario.function_skew_ms)
         after_ms = int((0.2 + 0.6 * self._random.random()) * world.scenario.span_ms)

@@ -101,7 +101,6 @@ class Destinations:
         return [f"d{number}" for number in range(self._world.scenario.destinations)]
 
     def plan(self) -> None:
-        """Put everything on the calendar."""
         world, random = self._world, self._random
         span_ms = world.scenario.span_ms
         for name in self.names:
@@ -238,7 +237,6 @@ class Destinations:
         self._world.functions.start("sweep", run, lambda: None)
 
     def deliver(self, body: str, acknowledge: Callable[[], None]) -> None:
-        """Work on what a message points at."""
         place = delivery_place(json.loads(body)["claim"])
         world = self._world
 

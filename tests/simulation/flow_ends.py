@@ -64,7 +64,6 @@ class NumbersOnly(KeptDatabase):
         )
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return the rows that are refused."""
         rows = self._peek(table).rows
         refused = [
             row_id for row_id in sorted(rows)
@@ -155,7 +154,6 @@ class Ends:
         return GatedDatabase(self._world, process, self.raw(secret, keeper))
 
     def push(self, gateway: str, push: Push) -> PushReceipt:
-        """Push to the gateway."""
         return self._service.push(gateway, push)
 
     def set_away(self, chance: float) -> None:
@@ -199,7 +197,6 @@ class Polling(PollingByHand):
         )  # fmt: skip
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
-        """Note when a flow is polled."""
         del gateway, every_minutes
 
         def note() -> None:

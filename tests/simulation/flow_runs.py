@@ -73,7 +73,6 @@ class Runs:
         return self.world.scheduler.now_ms / 1_000
 
     def start(self, event: dict[str, Any]) -> None:
-        """Start an execution."""
         self.at_work += 1
 
         def walk() -> None:
@@ -173,7 +172,6 @@ class Runs:
         world.scheduler.spawn(self._machines, "run", run)
 
     def read_stretch(self, work: Work, stretch: Stretch) -> Callable[[Process], StretchRead]:
-        """Return what a task of the job does."""
         flows = self._flows
 
         def read(process: Process) -> StretchRead:
@@ -192,7 +190,6 @@ class Runs:
     def task(
         self, job: Process, act: Callable[[Process], Any], ended: Callable[[Any], None]
     ) -> None:
-        """Do something in a process that does not outlive a job by much."""
         world = self.world
         process = Process(f"task#{world.number()}")
 

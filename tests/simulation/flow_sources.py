@@ -77,13 +77,11 @@ class Shop:
 
     @property
     def mark(self) -> int:
-        """How far it is."""
         mark: int = self.database.mark(TABLE).unwrap()
         return mark
 
     @property
     def rows(self) -> Rows:
-        """What is there."""
         shown = ((row_id, row_of(deltas).values) for row_id, deltas in self._deltas.items())
         return {
             row_id: {name: json.loads(raw) for name, raw in values.items()}
@@ -97,7 +95,6 @@ class Shop:
         self._world.count("flows: a source's table grew")
 
     def write(self) -> None:
-        """Commit some changes."""
         if self._is_filling or self.is_restored:
             return
         now = stamp(self._world.scheduler.now_ms)
@@ -195,13 +192,11 @@ class Clicks:
         self._last_us = 0
 
     def kind(self) -> ConnectorType:
-        """Return the type of connector that reads it."""
         return ConnectorType(
             "clicks", "Clicks", NoSettings, lambda *_: self, lambda _: {EVENTS: EVENTS}
         )
 
     def happen(self) -> None:
-        """Let some more happen."""
         for _ in range(self._random.choice([1, 2, 4])):
             name = f"e{len(self.log):03}"
             if self._random.random() < 0.05:
@@ -214,24 +209,20 @@ class Clicks:
 
     @property
     def refused(self) -> set[str]:
-        """Those that nobody can take."""
         return {
             one.row_id for one in self.log
             if isinstance(one, Unreadable) or (one.columns or {}).get(NUMBERS) == NO_NUMBER
         }  # fmt: skip
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Answer."""
         return Ok("It answers.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the one table."""
         return Ok((SourceTable(EVENTS, (SourceColumn(NUMBERS, "integer"),), ("id",)),))
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the next events."""
         del table, poll_ms
         start = int(cursor or 0)
         some = self.log[start : start + rows_max]

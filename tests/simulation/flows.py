@@ -105,8 +105,6 @@ def _silent(*_: object, **__: object) -> None:
 
 
 class Flows:
-    """All flows of a simulation."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.random = world.stream("flows")
@@ -128,7 +126,6 @@ class Flows:
             self._draw()
 
     def _draw(self) -> None:
-        """Draw between what flows lead."""
         random, count = self.random, self.world.scenario.flows
         secret = random.choice(["shop", "shop", "lake"])
         self.shop = Shop(self.world, self.ends.raw(secret, "other"))
@@ -169,13 +166,11 @@ class Flows:
         return list(self.declared)
 
     def clock(self) -> WallClock:
-        """Return a new process a clock."""
         return self.world.new_clock(self.world.scenario.function_skew_ms)
 
     # --- what happens -----------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Put everything on the calendar."""
         if not self.names:
             return
         world, random = self.world, self.random
@@ -230,7 +225,6 @@ class Flows:
         return self._place().commit
 
     def has_read_past(self, mark: int) -> bool:
-        """Return whether the source was read further than a commit."""
         return self._place().commit > mark
 
     def _written_again(self) -> None:
@@ -328,7 +322,6 @@ class Flows:
         return TABLE in database.tables().unwrap()
 
     def state(self, name: str) -> PollState:
-        """Return how far a flow is."""
         stored = self.store.connector(GATEWAY, name)
         return state_from(stored.state if stored else b"")
 

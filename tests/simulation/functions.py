@@ -119,7 +119,6 @@ class Functions:
     # --- flush ------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Ask for a flush, whether the gateway is due or not."""
         self.deliver(self._world.flush_requests, flush_request("g1"))
 
     def plan(self) -> None:

@@ -37,7 +37,6 @@ class Gate:
         """Of users and clients: when they were last revoked or restored, and which of it."""
 
     def access(self, clock: WallClock) -> Access:
-        """Return what lets callers in to one process."""
         scheduler = self._world.scheduler
         return Access(self._store, wall_clock=clock, monotonic_ms=lambda: scheduler.elapsed_ms)
 

@@ -146,7 +146,6 @@ class History:
         return row._replace(deleted=0) if self.may_be_forgotten(table, row.deleted) else row
 
     def row(self, key: Key) -> Row:
-        """Return what a row must be after all that was committed."""
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = row_of(self.of_row.get(key, ()))
@@ -482,7 +481,6 @@ class History:
         return self.log[first:last]
 
     def decoded(self, item: Logged) -> list[Delta]:
-        """Return the deltas of a part of a commit."""
         return decode_records(item.records)
 
     def deltas_until(self, until: int, key: Key) -> list[Delta]:

@@ -75,7 +75,6 @@ class LakeTable:
     """Of a current table."""
 
     def summary(self) -> tuple[int, int]:
-        """Return the mark, and the snapshot that carries it."""
         return self.mark, self.snapshot
 
 
@@ -112,7 +111,6 @@ class Lake:
     def commit(
         self, name: str, seen: int, epoch: int, batch: Sequence[tuple[int, int, Delta]], mark: int
     ) -> None:
-        """Add a batch to a table with its mark, in one snapshot."""
         table = self.table(name)
         if table.snapshot != seen or table.epoch > epoch:
             raise CommitRefused(name)
@@ -213,7 +211,6 @@ class Materialiser:
     def add(
         self, target: str, seen: int, epoch: int, batch: list[tuple[int, int, Delta]], mark: int
     ) -> None:
-        """Commit a batch to one table."""
         lake = self._world.lake
         self._gate.call(
             "commit to the lake", lambda: lake.commit(target, seen, epoch, batch, mark), writes=True

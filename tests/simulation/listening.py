@@ -88,14 +88,12 @@ class ClientSocket:
         self._news.set()
 
     def ended(self) -> None:
-        """Hear that it is over."""
         self.is_open = False
         self._news.set()
 
     # --- the client's -----------------------------------------------------------------------------
 
     def recv(self, timeout: float) -> str:
-        """Wait for a frame."""
         until_ms = self._world.scheduler.now_ms + 1000 * timeout
         while not self._frames:
             if not self.is_open:
@@ -108,14 +106,12 @@ class ClientSocket:
         return self._frames.popleft()
 
     def send(self, frame: str) -> None:
-        """Send a frame."""
         if not self.is_open:
             raise ConnectionClosedError(None, None)
         if self._world.scheduler.now_ms >= self._link.down_until_ms:
             self._world.sockets.send(self.name, frame)
 
     def close(self) -> None:
-        """Close it."""
         self._world.sockets.end(self.name)
 
     def push(self, push: Push) -> PushReceipt:

@@ -27,7 +27,6 @@ class Row(NamedTuple):
 
     @property
     def exists(self) -> bool:
-        """Return whether readers see a row."""
         return bool(self.alive or self.columns)
 
     @property

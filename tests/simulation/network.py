@@ -87,7 +87,6 @@ class SimulatedTransport:
         self._link = link
 
     def push(self, push: Push) -> PushReceipt:
-        """Hand deltas over."""
         socket = self._link.socket
         if self._link.pushes_by_socket and socket is not None and socket.is_open:
             return self._push_by(socket, push)
@@ -95,7 +94,6 @@ class SimulatedTransport:
         return others.read(speech.decode_receipt, self._request("push", speech.encode_push(push)))
 
     def pull(self, pull: Pull) -> PullPage:
-        """Fetch the next page."""
         # A pull is a query, which protobuf stands for here.
         answer = self._request("pull", proto.encode_pull(pull))
         page = others.read(self._link.speech.decode_page, answer)
@@ -291,7 +289,6 @@ class Container:
         return speech.encode_page(self.pull(GATEWAY, pull))
 
     def push(self, gateway: str, push: Push) -> PushReceipt:
-        """Take a push, and have its receipt watched."""
         world = self._world
         world.gate.passes(self._access, push.client_id)
         self._move()
@@ -321,7 +318,6 @@ class Container:
             world.count("moved to another lane")
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Answer a pull, and have its page watched."""
         world = self._world
         world.gate.passes(self._access, pull.client_id)
         history = world.history
@@ -379,7 +375,6 @@ class Front:
         self.serving = 0
 
     def take(self, request: Request, after_ms: int, answered: Callable[[Answer], None]) -> None:
-        """Have a request served after a while."""
         self.serving += 1
         self._world.later("arrival", lambda: self._begin(request, answered), after_ms)
 

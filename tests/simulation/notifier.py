@@ -32,7 +32,6 @@ class Notifier:
         self._made = 0
 
     def committed(self, stamp: int) -> None:
-        """Bring a commit."""
         self._add(f"{GATEWAY}|head", "main", {"l": {"N": str(stamp)}})
 
     def configured(self) -> None:
@@ -40,15 +39,12 @@ class Notifier:
         self._add(f"{GATEWAY}|config", "config", {"v": {"N": "1"}})
 
     def revoked(self, kind: str, name: str) -> None:
-        """Bring a revocation."""
         self._add(f"|revoked|{GATEWAY}", f"{kind}|{name}", {"at": {"N": "1"}})
 
     def sweep(self) -> None:
-        """Have the sweep come round."""
         self._hand({}, 0)
 
     def stop(self) -> None:
-        """End all processes."""
         for notifying in self._pool:
             self._world.scheduler.kill(notifying.process)
         self._pool.clear()

@@ -248,7 +248,6 @@ def may_be_sent(
 
 
 def is_part(delta: Delta, row: Row) -> bool:
-    """Return whether a row holds each write of a delta."""
     if delta.op.name == "DELETE":
         return row.deleted >= delta.hlc
     client = delta.client_id.encode()
@@ -256,6 +255,5 @@ def is_part(delta: Delta, row: Row) -> bool:
 
 
 def own_only(row: Row, clients: Iterable[str]) -> bool:
-    """Return whether all that is held of a row was written by these clients."""
     names = {client.encode() for client in clients}
     return all(client in names for _, client, _ in row.columns.values())

@@ -147,7 +147,6 @@ class SimulatedBuffer:
         return [call() for call in calls]
 
     def commit(self, commit: Commit) -> None:
-        """Commit, and have it watched."""
         push = self._gate.process.pushing
         store = self._world.store
         window_ms = self._gate.call(
@@ -213,7 +212,6 @@ class SimulatedObjects:
         self._gate = Gate(world, process)
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object."""
         del content_type
         objects = self._world.objects
 
@@ -236,7 +234,6 @@ class SimulatedObjects:
         return self._gate.call("get_object", get)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Return some bytes of an object."""
         return self.get_object(key)[start : start + size]
 
     def list_objects(self, prefix: str) -> list[str]:
@@ -247,7 +244,6 @@ class SimulatedObjects:
         )
 
     def delete_object(self, key: str) -> None:
-        """Remove an object."""
         self._gate.call("delete_object", lambda: self._world.objects.pop(key, None), writes=True)
 
 
@@ -271,7 +267,6 @@ class SimulatedQueue:
         self._delay_ms = delay_s * 1000
 
     def send(self, body: str) -> None:
-        """Hand a message over."""
         world = self._world
 
         def put() -> None:
@@ -302,8 +297,6 @@ class SimulatedChance:
 
 
 def sleeper(world: World, process: Process) -> Callable[[float], None]:
-    """Return what a process sleeps with."""
-
     def sleep_ms(ms: float) -> None:
         if not process.alive:
             raise Crashed

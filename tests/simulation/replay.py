@@ -37,12 +37,10 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Return whether a promise was broken."""
         return bool(self.promise)
 
 
 def run_seed(seed: int, *, traced: bool = False) -> Outcome:
-    """Live through a seed."""
     return run_scenario(scenario_of(seed), traced=traced)
 
 

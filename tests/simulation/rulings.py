@@ -94,7 +94,6 @@ class Rulings:
     # --- what changes -----------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Put everything on the calendar."""
         world, scenario = self._world, self._world.scenario
         for times, act in (
             (0 if scenario.shared else scenario.rulings, self._rule),
@@ -178,7 +177,6 @@ def schema(table: str, extra: list[str], *, append: bool) -> dict[str, object]:
 
 
 def claims(random: Random, client_id: str) -> dict[str, Any]:
-    """Draw the claims of a client's token."""
     teams = random.sample(TEAMS, random.choice([1, 1, 2]))
     drawn: dict[str, Any] = {"sub": client_id, "gw": GATEWAY, "org": {"teams": teams}}
     if random.random() < 0.9:

@@ -115,8 +115,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One simulation."""
-
     seed: int
     clients: int = 3
     bursts: int = 6
@@ -233,7 +231,6 @@ class Scenario:
     """Users edit as soon as the app is installed, before it has synced."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return asdict(self)
 
 
@@ -291,7 +288,6 @@ POLL_S_MAX = 10_000.0
 
 
 def scenario_of(seed: int) -> Scenario:
-    """Draw the scenario of a seed."""
     random = Random(f"{seed}/scenario")
     tables = _tables(random)
     # Most seeds are small, so that there can be many; one in 32 is large.
@@ -482,7 +478,6 @@ def changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
 
 
 def fault_names() -> list[str]:
-    """Return the names of all faults."""
     return [item.name for item in fields(Faults)]
 
 

@@ -66,7 +66,6 @@ class Scheduler:
         self._done: Callable[[], bool] | None = None
 
     def current(self) -> Task:
-        """Return the task that runs."""
         task = greenlet.getcurrent()
         assert isinstance(task, Task)
         return task
@@ -74,8 +73,6 @@ class Scheduler:
     def spawn(
         self, process: Process, name: str, body: Callable[[], object], after_ms: int = 0
     ) -> Task:
-        """Start a task of a process."""
-
         def run() -> None:
             try:
                 body()
@@ -105,7 +102,6 @@ class Scheduler:
         heapq.heappush(self._queue, (self.now_ms + after_ms, self._random(), self._number, act, 0))
 
     def is_current(self, process: Process) -> bool:
-        """Return whether the code that runs belongs to a process."""
         task = greenlet.getcurrent()
         return isinstance(task, Task) and task.process is process
 
@@ -204,18 +200,15 @@ class Event:
         self._waiting: dict[Task, None] = {}
 
     def is_set(self) -> bool:
-        """Return whether it happened."""
         return self._set
 
     def set(self) -> None:
-        """Let it happen."""
         self._set = True
         waiting, self._waiting = self._waiting, {}
         for task in waiting:
             self._scheduler.wake(task)
 
     def clear(self) -> None:
-        """Forget that it happened."""
         self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -64,7 +64,6 @@ def _first(
 
 
 def kept_scenario(kept: dict[str, Any]) -> Scenario:
-    """Return a kept scenario."""
     return scenario_from_json(kept["scenario"])
 
 

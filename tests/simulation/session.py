@@ -54,7 +54,6 @@ class Session:
     # --- edits ------------------------------------------------------------------------------------
 
     def edited(self, client: Client, delta: Delta, *, checked: bool = True) -> None:
-        """Note an edit, and look for it in its row."""
         self.made[edit_of(delta)] += 1
         if delta.delta_id in self._history.deltas:
             # Of a file before this one, under the same client id: stamp for stamp the same edit.
@@ -200,5 +199,4 @@ def _state(client: Client, key: Key) -> Row:
 
 
 def states(client: Client) -> dict[Key, Row]:
-    """Return all rows of a client's file."""
     return _states(client)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def has_read_everything(client: Client, world: World) -> bool:
-    """Return whether a client has read all that was committed, of the buffer in use."""
     cursor, resync_mode, epoch, snapshot = client._file.database._reader.execute(
         "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
     ).fetchone()

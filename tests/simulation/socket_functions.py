@@ -47,7 +47,6 @@ class SocketFunctions(Container):
         )
 
     def serve(self, request: Request) -> Answer:
-        """Do what an event asks for."""
         event = json.loads(request.body)
         if request.route == "frames":
             try:
@@ -146,13 +145,11 @@ class SimulatedSockets:
         )  # fmt: skip
 
     def send(self, connection_id: str, frame: str) -> Delivered:
-        """Send a frame."""
         sockets, began = self._world.sockets, self._began
         return self._gate.call(
             "post", lambda: sockets.post(connection_id, frame, began), writes=True
         )
 
     def close(self, connection_id: str) -> None:
-        """Close a connection."""
         sockets = self._world.sockets
         self._gate.call("close", lambda: sockets.end(connection_id), writes=True)

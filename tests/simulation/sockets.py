@@ -47,9 +47,7 @@ MEASURES: Final = ("count", "usage", "publish")
 class Peer(Protocol):
     """A connection's other end."""
 
-    def arrive(self, frame: str) -> None:
-        """Take a frame."""
-        ...
+    def arrive(self, frame: str) -> None: ...
 
     def ended(self) -> None:
         """Hear that the connection is over."""
@@ -88,7 +86,6 @@ class Sockets:
         self.notifier = Notifier(world)
 
     def plan(self) -> None:
-        """Put everything on the calendar."""
         world, scenario = self._world, self._world.scenario
         if not scenario.sockets:
             return
@@ -107,7 +104,6 @@ class Sockets:
         return SimulatedListener(self._world, process, link, hearer)
 
     def container(self, name: str) -> SocketFunctions:
-        """Return a warm function of the WebSockets."""
         return SocketFunctions(self._world, name)
 
     def stop(self) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class Speech(NamedTuple):
-    """One encoding."""
-
     encode_push: Callable[[Push], bytes]
     decode_push: Callable[[bytes], Push]
     encode_receipt: Callable[[PushReceipt], bytes]
@@ -27,7 +25,6 @@ class Speech(NamedTuple):
 
 
 def receipt_of_json(body: bytes) -> PushReceipt:
-    """Read a receipt as an existing client does."""
     fields = json.loads(body)
     outcomes = []
     for item in fields["results"]:

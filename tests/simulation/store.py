@@ -51,8 +51,6 @@ QUIET_LOOK = 20
 
 
 class Store(MemoryBuffer):
-    """The one buffer of a simulation."""
-
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
@@ -77,7 +75,6 @@ class Store(MemoryBuffer):
         return _copied(self._of("g1"))
 
     def replaced_by(self, backup: Any) -> Store:
-        """Return the buffer that is restored from a backup in place of this one."""
         self._is_lost = True
         restored = Store(self._world)
         restored._gateways["g1"] = _copied(backup)
@@ -90,7 +87,6 @@ class Store(MemoryBuffer):
         return Store(self._world)
 
     def lanes(self) -> tuple[Any, ...]:
-        """Return what changes with the lanes that are open, and with each commit."""
         heads = self._of("g1").heads
         closed = {lane for lane, head in heads.items() if head.is_closed}
         return closed, heads.get(MAIN_LANE, NO_HEAD).lanes, len(self._world.history.log)
@@ -110,7 +106,6 @@ class Store(MemoryBuffer):
         return bool(self._of("g1").config.deleted_ms)
 
     def void(self, gateway: str) -> tuple[int, str]:
-        """Return the horizon and the epoch by which cursors are void."""
         main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
         return main.trimmed, main.epoch
 
@@ -140,7 +135,6 @@ class Store(MemoryBuffer):
     # --- writes -----------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Commit."""
         self.take(commit, None)
 
     def take(self, commit: Commit, push: Push | None) -> int:
@@ -204,14 +198,12 @@ class Store(MemoryBuffer):
         return items
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: int, main: Head) -> bool:
-        """Move a lane's head up."""
         raised = super().raise_head(gateway, lane, seen, to, main)
         if raised:
             self._written([("head", lane)])
         return raised
 
     def change_lanes(self, gateway: str, seen: Head | None, lanes: Lanes, to: int = 0) -> bool:
-        """Change which lanes are open."""
         before = (seen or NO_HEAD).lanes.open()
         changed = super().change_lanes(gateway, seen, lanes, to)
         if changed:
@@ -224,7 +216,6 @@ class Store(MemoryBuffer):
         return changed
 
     def close_lane(self, gateway: str, lane: str, seen: Head | None, to: int) -> bool:
-        """Close a lane."""
         closed = super().close_lane(gateway, lane, seen, to)
         if closed:
             self._written([("head", lane)])
@@ -245,7 +236,6 @@ class Store(MemoryBuffer):
         self._written([("head", MAIN_LANE)])
 
     def note_flushed(self, gateway: str, lane: str, until: int, logged_bytes: int) -> None:
-        """Set how much of a lane is flushed."""
         super().note_flushed(gateway, lane, until, logged_bytes)
         self._written([("head", lane)])
 
@@ -309,18 +299,15 @@ class Store(MemoryBuffer):
         self, gateway: str, seen: Head | None, lanes: Lanes, to: int, config_version: int,
         epoch: str,
     ) -> None:  # fmt: skip
-        """Put an epoch into the main lane's head."""
         super().begin_epoch(gateway, seen, lanes, to, config_version, epoch)
         self._written([("head", MAIN_LANE)])
 
     # --- reads ------------------------------------------------------------------------------------
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Return the heads that exist and are visible."""
         return self._seen("head", super().heads(gateway, since, at_once=at_once))
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Return the heads that exist and are visible, of some lanes."""
         return self._seen("head", super().lane_heads(gateway, lanes))
 
     def epoch(self, gateway: str) -> str:
@@ -328,15 +315,12 @@ class Store(MemoryBuffer):
         return self.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Return all heads that exist and are visible."""
         return self._seen("head", super().all_heads(gateway))
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Return the states of the rows that exist and are visible."""
         return self._seen("row", super().rows(gateway, wanted))
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Return the append marks that exist and are visible."""
         return self._seen("mark", super().marks(gateway, wanted))
 
     def read_marks_serializable(
@@ -368,7 +352,6 @@ class Store(MemoryBuffer):
         return seen
 
     def entries(self, gateway: str, lane: str, after: int, until: int, count_max: int) -> LogSlice:
-        """Return the visible entries of a range."""
         log = super().entries(gateway, lane, after, until, count_max)
         if not self._hidden:
             return log
@@ -382,7 +365,6 @@ class Store(MemoryBuffer):
         return replace(log, entries=tuple(visible))
 
     def log_items(self, gateway: str, wanted: Mapping[str, int]) -> dict[str, tuple[LogEntry, ...]]:
-        """Return items of the log, as far as they are visible."""
         items = super().log_items(gateway, wanted)
         hidden = {place for kind, place in self._hidden if kind == "chunk"}
         return {
@@ -390,7 +372,6 @@ class Store(MemoryBuffer):
         }
 
     def all_of(self, gateway: str) -> Any:
-        """Return everything that is held of a gateway, to look at."""
         return self._of(gateway)
 
 

@@ -33,7 +33,6 @@ class Triggers:
         self._random = world.stream(f"triggers {number}")
 
     def act(self, device: Device) -> None:
-        """Make a trigger, or drop one."""
         client, random = device.client, self._random
         assert client is not None
         names = [client.sql_name(table.name).unwrap() for table in self._world.scenario.tables]

@@ -43,7 +43,6 @@ class Upkeep:
         self.is_down = False
 
     def plan(self) -> None:
-        """Put everything on the calendar."""
         world, scenario = self._world, self._world.scenario
         if scenario.trim_every_s:
             clock = world.new_clock(scenario.function_skew_ms)

@@ -152,7 +152,6 @@ def check_value(
 
 
 def is_read_as(shown: Any, value: Any, kind: str) -> bool:
-    """Return whether a value that was read is the one that was given, of a column of a kind."""
     if isinstance(shown, Decimal) and kind == "decimal" and not isinstance(value, bool):
         return shown == Decimal(str(value))
     if isinstance(value, str) and not isinstance(shown, str):

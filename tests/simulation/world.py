@@ -120,7 +120,6 @@ class World:
         return f"n{self.number()}"
 
     def count(self, what: str) -> None:
-        """Count what was exercised."""
         self.counts[what] += 1
         if self._trace is not None:
             self.note("·", what)
@@ -132,7 +131,6 @@ class World:
             self._trace.append(f"{seconds:12.3f}  {who:<16} {text % values if values else text}")
 
     def new_clock(self, skew_ms: int, coarse_ms: int = 1) -> Clock:
-        """Return a new process a clock."""
         random = self._clock_random
         offset_ms, drift_ppm = int(random.uniform(-1, 1) * skew_ms), random.uniform(-1, 1) * 50
         clock = Clock(self.scheduler, offset_ms, drift_ppm, coarse_ms)
@@ -163,7 +161,6 @@ class World:
             self.crash(process, when)
 
     def deliver(self, messages: Messages, body: str) -> None:
-        """Have a message handed out."""
         self.functions.deliver(messages, body)
 
     # --- the run ----------------------------------------------------------------------------------
@@ -212,7 +209,6 @@ class World:
         )
 
     def declare(self) -> None:
-        """Have the operator set the gateway up."""
         service = self._service()
         for table in self.scenario.tables:
             if table.typed:

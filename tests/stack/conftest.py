@@ -65,13 +65,11 @@ def stack_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def stack(stack_folder: Path) -> Stack:
-    """The deployed stack."""
     return status(stack_folder) or up(stack_folder, port=PORT, stack=NAME)
 
 
 @pytest.fixture(scope="session")
 def aws(stack: Stack) -> Aws:
-    """The stack's AWS side."""
     return aws_of(stack)
 
 
@@ -83,7 +81,6 @@ def socket_url(aws: Aws, stack: Stack) -> str:
 
 @pytest.fixture(scope="session")
 def glue(aws: Aws) -> Glue:
-    """The materialiser's job."""
     return Glue(aws)
 
 
@@ -118,7 +115,6 @@ def credentials() -> Iterator[None]:
 
 @contextmanager
 def paused(aws: Aws, function: str) -> Iterator[None]:
-    """A function reads no messages meanwhile."""
     client = aws.client("lambda")
     listed = client.list_event_source_mappings(FunctionName=aws.output(function))
     mappings = [mapping["UUID"] for mapping in listed["EventSourceMappings"]]
@@ -150,6 +146,5 @@ def lake_left_alone(aws: Aws) -> Iterator[None]:
 
 @pytest.fixture
 def flush_paused(aws: Aws) -> Iterator[None]:
-    """Messages start no flushes meanwhile."""
     with paused(aws, "FlushFunction"):
         yield

@@ -41,7 +41,6 @@ def queue(sqs: Any) -> Iterator[str]:
 
 
 def messages(sqs: Any, queue: str) -> list[dict[str, Any]]:
-    """Return what lies in a queue."""
     answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1)
     return [json.loads(each["Body"]) for each in answer.get("Messages", [])]
 

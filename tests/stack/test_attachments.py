@@ -45,7 +45,6 @@ class Line(httpx.BaseTransport):
         self.sent_bytes = 0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on, or fail."""
         if self._takes <= 0:
             raise httpx.ConnectError("the line is gone", request=request)
         if request.method == "PUT":
@@ -54,13 +53,11 @@ class Line(httpx.BaseTransport):
         return self._inner.handle_request(request)
 
     def close(self) -> None:
-        """Close the connections."""
         self._inner.close()
 
 
 @contextmanager
 def opened(tenant: Tenant, name: str, team: str, folder: Path, line: Line) -> Iterator[Client]:
-    """Open the file of a member of a team."""
     with (
         HttpTransport(
             tenant.stack.http,

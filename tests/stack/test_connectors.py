@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def source(postgres: Database) -> Iterator[SqlSource]:
-    """A table of a PostgreSQL on this machine."""
     table = SqlSource(postgres, "postgres", by_time=False)
     yield table
     table.close()

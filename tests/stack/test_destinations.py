@@ -27,7 +27,6 @@ SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
 
 
 def until(read: Callable[[], Any], wanted: Any, every_s: float = 0.3) -> None:
-    """Ask until it is as wanted."""
     answered(read, lambda answer: answer == wanted, every_s=every_s)
 
 
@@ -71,7 +70,6 @@ class Warehouse:
         )
 
     def drop(self) -> None:
-        """Remove both."""
         self.be_away(is_away=False)
         self.aws.client("secretsmanager").delete_secret(
             SecretId=f"{self.aws.output('DestinationSecretPrefix')}{self.tenant.gateway}/{self.name}",
@@ -93,7 +91,6 @@ class Warehouse:
             self.run(end, at_server=True)
 
     def ask(self, method: str, path: str = "", body: object = None) -> dict[str, Any]:
-        """Ask the API as an administrator, and be answered."""
         answer = self.tenant.call(
             method, self.path + path, token=self.tenant.token("ops", role="admin"), json=body
         )
@@ -102,7 +99,6 @@ class Warehouse:
         return answered
 
     def add(self, **more: object) -> None:
-        """Declare it."""
         declared = {"kind": "postgres", "secret": self.name, "tables": ["todos"]} | more
         self.ask("POST", f"/{self.name}", declared)
 
@@ -110,7 +106,6 @@ class Warehouse:
         self.ask("POST", f"/{self.name}/{action}", {})
 
     def report(self) -> dict[str, Any]:
-        """Return how it goes."""
         listed = self.ask("GET")["destinations"]
         return next(each for each in listed if each["name"] == self.name)
 
@@ -136,7 +131,6 @@ def tenant(stack: Stack) -> Tenant:
 
 @pytest.fixture
 def warehouses(postgres: Database, tenant: Tenant, aws: Aws) -> Iterator[tuple[Warehouse, ...]]:
-    """Two databases that could be destinations of the tenant."""
     made = tuple(
         Warehouse(postgres, tenant, aws, name, f"{name}_{uuid4().hex[:8]}")
         for name in ("first", "second")
@@ -149,7 +143,6 @@ def warehouses(postgres: Database, tenant: Tenant, aws: Aws) -> Iterator[tuple[W
 
 
 def push(tenant: Tenant, rows: dict[str, int], op: Op = Op.INSERT) -> None:
-    """Push rows, and flush them."""
     tenant.push([tenant.make(op, row_id, {"n": n}) for row_id, n in rows.items()])
     tenant.flush()
 

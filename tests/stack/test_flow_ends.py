@@ -38,7 +38,6 @@ def flows(tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]) -> Flows:
 
 @pytest.fixture
 def warehouse(mariadb: Database) -> Iterator[SqlDestination]:
-    """A MariaDB on this machine."""
     destination = SqlDestination(mariadb_dialect(mariadb))
     yield destination
     destination.close()
@@ -67,7 +66,6 @@ def iceberg_url(flows: Flows, stack: Stack) -> str:
 
 
 def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
-    """Return the rows that a database has of a flow's table."""
     with closing(opened_database(url, kept)) as database:
         rows = database.rows_after(table, "", ROWS_READ).unwrap().rows
     shown = {row_id: values_of(state) for row_id, state in rows.items()}
@@ -75,7 +73,6 @@ def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
 
 
 def polled(source: SqlSource, postgres: Database, **table: Any) -> dict[str, Any]:
-    """Return the source of a flow that reads the table of the PostgreSQL."""
     settings = {
         "host": postgres.host, "port": postgres.port, "database": postgres.database,
         "user": postgres.user, "password": postgres.password, "tls": "off", "settleS": 0,

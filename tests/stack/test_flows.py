@@ -37,7 +37,6 @@ class Flows:
     lakesync: Callable[..., Any]
 
     def ask(self, method: str, path: str = "", body: object = None) -> dict[str, Any]:
-        """Ask the API, and be answered."""
         answer = self.tenant.call(
             method, f"/admin/flows/{self.tenant.gateway}{path}",
             token=self.tenant.token("ops", role="admin"), json=body,
@@ -66,7 +65,6 @@ class Flows:
         return next((one["State"] for one in schedules if one["Name"] == wanted), "")
 
     def poll(self, name: str) -> None:
-        """Do what its schedule does, to the end."""
         given = {"gateway": self.tenant.gateway, "name": name}
         done = executed(self.aws, "PollStateMachineArn", given)
         assert done["status"] == "SUCCEEDED", done
@@ -87,7 +85,6 @@ def flows(tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]) -> Flows:
 
 @pytest.fixture
 def source(postgres: Database) -> Iterator[SqlSource]:
-    """A table of a PostgreSQL on this machine."""
     table = SqlSource(postgres, "postgres", by_time=False)
     yield table
     table.close()

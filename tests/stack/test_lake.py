@@ -55,7 +55,6 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(stack: Stack, aws: Aws, glue: Glue, by_hand: None, credentials: None) -> History:
-    """Let everything happen."""
     seen = History(Tenant(stack), Tenant(stack), Tenant(stack), Tenant(stack))
     chance = random.Random(7)
     delivered = kill_flushes(seen.killed)

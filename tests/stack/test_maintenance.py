@@ -68,7 +68,6 @@ def files_with(tenant: Tenant, value: str) -> list[str]:
 
 
 def uploaded(tenant: Tenant, content: bytes) -> Attachment:
-    """Upload an attachment of one part."""
     digest = hashlib.sha256(content).hexdigest()
     file = attachment(uuid4().hex, digest, len(content), "text/plain")
     with tenant.transport() as transport:

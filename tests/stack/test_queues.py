@@ -110,7 +110,6 @@ def waiting(aws: Aws, queue: str) -> int:
 
 
 def bodies(aws: Aws, queue: str) -> list[str]:
-    """Return all that waits in a queue, and leave it there."""
     return [message["Body"] for message in messages(aws, queue)]
 
 

@@ -32,7 +32,6 @@ def retained(aws: Aws) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kept(stack: Stack) -> Tenant:
-    """A tenant with rows that are flushed."""
     tenant = Tenant(stack)
     tenant.push(tenant.make(Op.INSERT, f"r{n}", {"n": n}) for n in range(ROWS))
     tenant.push([tenant.make(Op.DELETE, "r7")])

@@ -60,7 +60,6 @@ class Reader:
     read_again: list[str] = field(default_factory=list)
 
     def ask(self, source: str = "warehouse") -> httpx.Response:
-        """Ask for a page."""
         query = {"source": source, "limit": PAGE, "snapshot": self.snapshot}
         return self.tenant.call(
             "GET", f"/sync/{self.tenant.gateway}/pull", token=self.tenant.token(self.name),
@@ -86,7 +85,6 @@ class Reader:
         return counts
 
     def values(self) -> dict[str, dict[str, Any]]:
-        """Return one column of the rows of each table."""
         return {
             table: {row_id: row["n"] for row_id, row in rows.items()}
             for table, rows in self.rows.items()

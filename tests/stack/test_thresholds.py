@@ -104,7 +104,6 @@ def test_polls_and_webhooks_of_a_connector_above_the_threshold_are_flushed(
 
 
 def told(stack: Stack, tenant: Tenant, issue: str) -> dict[str, Any]:
-    """Say by a webhook that an issue was changed."""
     event = json.dumps({
         "timestamp": time.time_ns() // 1_000_000, "webhookEvent": "jira:issue_updated",
         "issue": {"id": issue, "key": f"ACME-{issue}"},

@@ -21,7 +21,6 @@ WRITES = ("put_object", "put_new_object", "delete_objects", "forget_history", "p
 
 
 def archive_on(objects: Any) -> HistoryArchive:
-    """Return an archive in a bucket."""
     return HistoryArchive(objects, "", "acme/warehouse/1")
 
 
@@ -57,7 +56,6 @@ class Meeting(MemoryAdapter):
                 self._other(self)
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object."""
         self._meet()
         super().put_object(key, body, content_type)
 
@@ -80,7 +78,6 @@ class Meeting(MemoryAdapter):
         return super().list_objects(prefix)
 
     def delete_objects(self, keys: Any) -> None:
-        """Remove objects."""
         self._meet()
         super().delete_objects(list(keys))
 

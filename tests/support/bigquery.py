@@ -153,7 +153,6 @@ class BigQueryDestination:
     _open: list[BigQueryAdapter] = field(default_factory=list)
 
     def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> BigQueryAdapter:
-        """Return the adapter of a gateway."""
         is_interrupted = isinstance(self.jobs, InterruptedJobs)
         jobs = self.jobs if is_interrupted else EmulatedJobs(self.server)
         adapter = self.kind(jobs, gateway or new_gateway(), history_ms=history_ms)
@@ -171,7 +170,6 @@ class BigQueryDestination:
         return self.jobs.statements
 
     def close(self) -> None:
-        """Close the adapters that were given."""
         while self._open:
             self._open.pop().close()
 
@@ -184,11 +182,9 @@ class BigQueryDestination:
         self.run(f"UPDATE {table} SET props = PARSE_JSON('{text}') WHERE TRUE")  # noqa: S608 - ours
 
     def sql_type(self, type_name: str) -> str:
-        """Return the SQL type of a column type."""
         return column_type(type_name)
 
     def columns(self, table: str) -> set[str]:
-        """Return the names of a table's columns."""
         return self.jobs.columns(table) or set()
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
@@ -201,5 +197,4 @@ class BigQueryDestination:
 def bigquery_destination(
     server: BigQueryServer, kind: type[BigQueryAdapter] = BigQueryAdapter
 ) -> BigQueryDestination:
-    """Return the emulator's dataset, with adapters of a kind."""
     return BigQueryDestination(server, EmulatedJobs(server), kind)

@@ -61,7 +61,6 @@ class BigQuerySource:
         self.run(f"CREATE TABLE {self.table} ({columns})")
 
     def connector(self) -> BigQueryConnector:
-        """Return a new connector."""
         return BigQueryConnector(self.jobs, self.settings, self.storage)
 
     def run(self, statement: str) -> None:
@@ -69,7 +68,6 @@ class BigQuerySource:
         self.jobs.query(statement)
 
     def put(self, rows: Mapping[str, Any]) -> None:
-        """Insert or change rows."""
         ids = ", ".join(rows)
         self.run(f"DELETE FROM {self.table} WHERE id IN ({ids})")  # noqa: S608 - ours
         new = (f"({row_id}, '{value}', {self.now})" for row_id, value in rows.items())
@@ -77,14 +75,11 @@ class BigQuerySource:
         self.run(f"INSERT INTO {self.table} (id, value, changed) VALUES {values}")  # noqa: S608
 
     def delete(self, row_id: str) -> None:
-        """Delete a row."""
         self.run(f"DELETE FROM {self.table} WHERE id = {row_id}")  # noqa: S608
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the one column's value."""
         return columns.get("value")
 
     def close(self) -> None:
-        """Drop the table."""
         self.run(f"DROP TABLE IF EXISTS {self.table}")
         self.jobs.close()

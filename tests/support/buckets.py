@@ -24,7 +24,6 @@ class BucketDatabases:
         client.create_bucket(Bucket=self._bucket)
 
     def adapter(self, gateway: str) -> ObjectsDatabase:
-        """Return the adapter of a gateway."""
         return ObjectsDatabase(self._objects(), "folder/", gateway)
 
     def archive(self, keeper: str) -> HistoryArchive:

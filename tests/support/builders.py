@@ -46,7 +46,6 @@ def update(
 
 
 def delete(row: str = ROW, *, at: Stamp = 1, client: str = CLIENT, table: str = TABLE) -> Delta:
-    """Make a DELETE."""
     return make_delta(Op.DELETE, table, row, client_id=client, hlc=at)
 
 

@@ -31,7 +31,6 @@ class Captured:
         return world
 
     def said(self, world: CaptureWorld, kind: str, key: int, other: int) -> list[str]:
-        """Return what an application says to its database."""
         values = {"key": key, "other": other, "digit": other % 10, "odd": key % 2}
         return [
             template.format(**world.tables, **values, last=6 + other)

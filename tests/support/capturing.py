@@ -236,11 +236,9 @@ class CaptureWorld:
         return pulled(self.buffer, GATEWAY, deltas_max=1_000)
 
     def cursor(self) -> dict[str, Any]:
-        """Return how far the feed is."""
         return dict(parse(self.state.cursors[FEED].encode()))
 
     def close(self) -> None:
-        """Drop all of it."""
         remains = self._forgotten()
         self.run(self.drop.format(self.schema))
         self.application.close()

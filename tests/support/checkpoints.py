@@ -60,7 +60,6 @@ class Kept:
             self.pushes.push(GATEWAY, push(delta, client=delta.client_id))
 
     def flushed(self) -> None:
-        """Have all of the log flushed, and long visible."""
         self.time.now_ms += 10 * MINUTE_MS
         stored = self.buffer._gateways[GATEWAY]
         entries = [entry for log in logged(self.buffer, GATEWAY).values() for entry in log]
@@ -79,7 +78,6 @@ class Kept:
         trimmer.trim(GATEWAY, covered=covered)
 
     def forgetter(self, keep_ms: int = 0, buffer: Any = None) -> Forgetter:
-        """Return what forgets deletions that are so old."""
         chosen, clock = buffer or self.buffer, self.time.wall_clock
         sleep_ms, chance = self.time.sleep_ms, SeededChance()
         declare = Declare(chosen, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
@@ -94,11 +92,9 @@ class Kept:
         )  # fmt: skip
 
     def build(self, has_time: Callable[[], bool] = lambda: True) -> BuildReport:
-        """Build a checkpoint."""
         return self.builder().build(GATEWAY, has_time=has_time)
 
     def latest(self) -> Manifest:
-        """Return the latest checkpoint."""
         latest = self.checkpoints.latest(GATEWAY, self.epoch(), 0)
         assert latest is not None
         return latest
@@ -121,7 +117,6 @@ class Kept:
         return {key: row.state for key, row in rows.items()}
 
     def runs_of(self, manifest: Manifest) -> list[bytes]:
-        """Return all parts of a checkpoint."""
         places = [shape.place(number) for shape in manifest.tables.values()
                   for number in range(shape.parts)]  # fmt: skip
         return [self.checkpoints.part(GATEWAY, manifest.id, place) for place in places if place]
@@ -144,7 +139,6 @@ class Reader:
         self.pages: list[PullPage] = []
 
     def ask(self, pull: Pull) -> PullPage:
-        """Pull one page, and merge what comes."""
         page = self._gateway.reader.pull(GATEWAY, pull)
         self.pages.append(page)
         for run in page.records:
@@ -170,7 +164,6 @@ class Reader:
             pull = self.after(page)
 
     def after(self, page: PullPage) -> Pull:
-        """Return the request for the page behind one."""
         asked = self._pull
         return Pull(
             "r", page.cursor, asked.deltas_max, page.epoch, page.snapshot, claims=asked.claims,
@@ -178,7 +171,6 @@ class Reader:
         )  # fmt: skip
 
     def bytes(self) -> dict[RowKey, bytes]:
-        """Return the rows as they are stored."""
         return {key: encode_row_state(state) for key, state in self.states.items()}
 
     def _begun(self, snapshot: str) -> Pull:

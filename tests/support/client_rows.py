@@ -31,7 +31,6 @@ class ClientRow(NamedTuple):
 
     @property
     def known(self) -> RowState:
-        """What is known of it apart from what waits."""
         return self.state if self.base is None else self.base
 
 

@@ -147,12 +147,10 @@ LINES: Final[dict[str, Line]] = {
 
 
 def reaching(place: str) -> dict[str, Line]:
-    """Return the lines of the commands that reach a place."""
     return {name: line for name, line in LINES.items() if place in line.reaches.split()}
 
 
 def commands() -> dict[str, Any]:
-    """Return all commands by their names."""
     return dict(_below(get_command(app), ()))
 
 

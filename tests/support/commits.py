@@ -73,7 +73,6 @@ class Writer:
         return Commit(self.gateway, self.stamp, self.config_version, parts, states, token, puts)
 
     def write(self, *lanes: str, **wanted: object) -> Commit:
-        """Make a commit happen."""
         commit = self.prepare(*lanes, **wanted)  # type: ignore[arg-type]
         self.buffer.commit(commit)
         return commit
@@ -85,7 +84,6 @@ def renamed(commit: Commit) -> Commit:
 
 
 def logged(buffer: MemoryBuffer, gateway: str) -> dict[str, list[LogEntry]]:
-    """Return all log entries of a gateway by lane, those in the log and those in the heads."""
     items = buffer._gateways[gateway]
     return {
         lane: [entry for chunk in items.logs[lane] for entry in chunk] + [*head.recent]

@@ -116,12 +116,10 @@ class Tenant:
         table: str = "todos",
         client: str = "c1",
     ) -> Delta:
-        """Make a delta, stamped now."""
         hlc = self.clock.now(int(time.time() * 1000))
         return make_delta(op, table, row, columns, client_id=client, hlc=hlc)
 
     def push(self, deltas: Iterable[Delta], *, atomic: bool = False) -> PushReceipt:
-        """Push deltas of one client, and remember them."""
         made = list(deltas)
         client = made[0].client_id
         with self.transport(client) as transport:
@@ -141,7 +139,6 @@ class Tenant:
                     return received
 
     def flush(self) -> dict[str, Any]:
-        """Flush over HTTP, as an administrator."""
         answer = self.call("POST", f"/admin/flush/{self.gateway}", token=self.token(role="admin"))
         assert answer.status_code == 200, answer.text
         body: dict[str, Any] = answer.json()
@@ -151,7 +148,6 @@ class Tenant:
 
     @property
     def aws(self) -> Aws:
-        """The stack's AWS side."""
         return aws_of(self.stack, self.gateway)
 
     def waiting(self) -> int:
@@ -159,7 +155,6 @@ class Tenant:
         return waiting_batches(self.aws, self.gateway)
 
     def table(self, name: str = "todos", wanted: AsOf | None = None) -> pa.Table:
-        """Read an Iceberg table."""
         return Lake(self.aws, self.gateway).read(name, wanted)
 
     def lake_rows(self, name: str = "todos", wanted: AsOf | None = None) -> Rows:

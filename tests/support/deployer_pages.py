@@ -11,7 +11,6 @@ FOLDER = ROOT / "docs" / "deployer"
 
 
 def main() -> None:
-    """Write each document into a file of its own."""
     for number, document in enumerate(policies(), start=1):
         (FOLDER / f"policy-{number}.json").write_text(json.dumps(document, indent=2) + "\n")
 

@@ -40,9 +40,7 @@ class Destination(Protocol):
         """How many statements and commits one that is `interrupted` has been asked for."""
         ...
 
-    def close(self) -> None:
-        """Close the adapters that were given."""
-        ...
+    def close(self) -> None: ...
 
     def run(self, statement: str) -> object:
         """Run a statement as somebody else who uses the database."""
@@ -52,13 +50,9 @@ class Destination(Protocol):
         """Set every row's ``props`` as somebody else who uses the database."""
         ...
 
-    def sql_type(self, type_name: str) -> str:
-        """Return the SQL type of a column type."""
-        ...
+    def sql_type(self, type_name: str) -> str: ...
 
-    def columns(self, table: str) -> set[str]:
-        """Return the names of a table's columns."""
-        ...
+    def columns(self, table: str) -> set[str]: ...
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
         """Return a table's rows by row id."""
@@ -87,7 +81,6 @@ class SqlDestination:
         return count
 
     def close(self) -> None:
-        """Close the adapters that were given."""
         while self._open:
             self._open.pop().close()
 
@@ -114,12 +107,10 @@ class SqlDestination:
         self.run(f"UPDATE {table} SET props = %s", text)  # noqa: S608 - our own name
 
     def sql_type(self, type_name: str) -> str:
-        """Return the SQL type of a column type."""
         sql_type: str = self.dialect.column_type(type_name, in_key=False)
         return sql_type
 
     def columns(self, table: str) -> set[str]:
-        """Return the names of a table's columns."""
         connection = self.dialect.connect()
         try:
             names: set[str] = self.dialect.existing_columns(connection.cursor(), table)
@@ -135,7 +126,6 @@ class SqlDestination:
 
 
 def postgres_dialect(database: Database) -> Postgres:
-    """Return the dialect for a running PostgreSQL."""
     return Postgres(
         f"postgresql://{database.user}:{database.password}@{database.host}:{database.port}"
         f"/{database.database}",

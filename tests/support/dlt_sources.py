@@ -41,7 +41,6 @@ class Filed(Acme):
     supports_statement_cache = True
 
     def create_connect_args(self, url: URL, _translate_args: Any = None) -> Any:
-        """Return the file."""
         return [], {"path": url.database}
 
 
@@ -87,7 +86,6 @@ class Api(VendorServer):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it is configured."""
         return {
             "rest": {
                 "client": {
@@ -100,12 +98,10 @@ class Api(VendorServer):
         }  # fmt: skip
 
     def connector(self, **more: Any) -> Connector:
-        """Return a new connector."""
         self.connectors.append(made(self.settings | more, self.storage, self.outside))
         return self.connectors[-1]
 
     def close(self) -> None:
-        """Stop, with all that was connected."""
         for connector in self.connectors:
             connector.close()
         super().close()
@@ -127,7 +123,6 @@ class Api(VendorServer):
             del self.rows[row_id]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the one column's value."""
         return columns.get("value")
 
     @property
@@ -136,7 +131,6 @@ class Api(VendorServer):
         return f"{moment:%Y-%m-%dT%H:%M:%S}.{self.clock_us % 1_000_000:06}Z"
 
     def answer(self, asked: Asked) -> Reply:
-        """Answer a page, to who knows the token."""
         if asked.path == "/oauth/token":
             return Reply(200, {"access_token": TOKEN, "expires_in": 60})
         if asked.headers.get("authorization") != f"Bearer {TOKEN}":
@@ -193,11 +187,9 @@ class DltSql(SqlSource):
             self.settings["secrets"] = {"url": f"{driver}://{place}"}
 
     def connector(self, **more: Any) -> Connector:  # type: ignore[override]  # dlt's
-        """Return a new connector."""
         return made(self.settings | more, self.storage, Outside(databases=LOOPBACK))
 
     def put(self, rows: Mapping[str, Any]) -> None:
-        """Insert or change rows."""
         for row_id, value in rows.items():
             self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
             self.run(
@@ -207,7 +199,6 @@ class DltSql(SqlSource):
             )
 
     def delete(self, row_id: str) -> None:
-        """Delete a row, or mark it."""
         change = f"UPDATE {self.table} SET changed = {self.now}, deleted = true"  # noqa: S608
         statement = change if self.by_time else f"DELETE FROM {self.table}"  # noqa: S608
         self.run(f"{statement} WHERE id = %s", int(row_id))
@@ -240,15 +231,12 @@ class Folder:
         }  # fmt: skip
 
     def connector(self, **more: Any) -> Connector:
-        """Return a new connector."""
         return made(self.settings | more, self.storage, self.outside)
 
     def put(self, rows: Mapping[str, Any]) -> None:
-        """Write a file."""
         self.write([{"id": row_id, "value": value} for row_id, value in rows.items()])
 
     def delete(self, row_id: str) -> None:
-        """Write a file that says so."""
         self.write([{"id": row_id, "gone": "yes"}])
 
     def write(self, rows: list[dict[str, Any]]) -> None:
@@ -265,5 +253,4 @@ class Folder:
         os.utime(path, (written, written))
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the one column's value."""
         return columns.get("value")

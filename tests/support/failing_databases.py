@@ -80,9 +80,7 @@ class FailingDatabase(Protocol):
         """Have a table's rows locked by somebody else for a while."""
         ...
 
-    def end_sessions(self) -> None:
-        """End the sessions of the user."""
-        ...
+    def end_sessions(self) -> None: ...
 
     def change_password(self, password: str) -> None:
         """Give the user another password."""
@@ -92,9 +90,7 @@ class FailingDatabase(Protocol):
         """Remove the database with all that is in it, whoever is at work."""
         ...
 
-    def create(self) -> None:
-        """Make the database, empty."""
-        ...
+    def create(self) -> None: ...
 
 
 @contextmanager

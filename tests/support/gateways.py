@@ -45,7 +45,6 @@ def real_wall_clock() -> int:
 
 
 def really_sleep_ms(milliseconds: float) -> None:
-    """Wait."""
     time.sleep(milliseconds / 1000)
 
 
@@ -60,7 +59,6 @@ class GivenTime:
         return int(self.now_ms)
 
     def sleep_ms(self, milliseconds: float) -> None:
-        """Let time pass."""
         self.now_ms += milliseconds
 
 
@@ -86,13 +84,11 @@ def pusher(
 def puller(
     buffer: Buffer, *, time_: GivenTime | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> PullService:
-    """Make a pull service as one warm process has it."""
     wall_clock = time_.wall_clock if time_ else real_wall_clock
     return PullService(buffer, wall_clock=wall_clock, limits=limits)
 
 
 def administrator(buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = None) -> AdminService:
-    """Make an administration service."""
     return AdminService(
         buffer,
         wall_clock=time_.wall_clock if time_ else real_wall_clock,
@@ -116,7 +112,6 @@ def pages(
 
 
 def deltas_of(page: PullPage) -> list[Delta]:
-    """Return the deltas of a page."""
     return [delta for run in page.records for delta in decode_records(run)]
 
 

@@ -26,5 +26,4 @@ class HookedConnection(sqlite3.Connection):
     """Runs all statements of its cursors through its own ``execute``."""
 
     def cursor(self, *_: Any) -> Any:
-        """Return a cursor of this connection."""
         return _Cursor(self.execute, super().cursor())

@@ -117,7 +117,6 @@ def written() -> Kept:
 
 
 def loaded(number: int) -> tuple[Kept, dict[str, Any]]:
-    """Return a kept store, and what is to be read in it."""
     body = json.loads((FOLDER / f"store-{number}.json").read_text("utf-8"))
     kept = Kept(body["nowMs"])
     for item in body["items"]:

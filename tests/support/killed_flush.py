@@ -97,5 +97,4 @@ def claims(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def bucket(tenant: Tenant) -> S3Objects:
-    """Return the lake's bucket."""
     return S3Objects(tenant.aws.output("LakeBucket"), tenant.aws.client("s3"))

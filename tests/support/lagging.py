@@ -42,7 +42,6 @@ class LaggingBuffer(MemoryBuffer):
         """By commit, the entries that it put into the log."""
 
     def commit(self, commit: Commit) -> None:
-        """Commit, and keep what was there before."""
         rows = super().rows(commit.gateway, commit.rows)
         marks = super().marks(commit.gateway, commit.marks)
         super().commit(commit)

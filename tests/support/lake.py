@@ -22,7 +22,6 @@ class Objects:
         self.written: list[tuple[str, bytes]] = []
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object."""
         assert content_type
         self.bodies[key] = body
         self.written.append((key, body))
@@ -34,7 +33,6 @@ class Objects:
         return self.bodies[key]
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Return some bytes of an object."""
         body = self.get_object(key)
         if start >= len(body):
             raise NotFound(f"the object {key} ends before {start}")
@@ -45,7 +43,6 @@ class Objects:
         return sorted(key for key in self.bodies if key.startswith(prefix))
 
     def delete_object(self, key: str) -> None:
-        """Remove an object."""
         self.bodies.pop(key, None)
 
 
@@ -56,7 +53,6 @@ class Messages:
         self.sent: list[str] = []
 
     def send(self, body: str) -> None:
-        """Hand a message over."""
         self.sent.append(body)
 
 
@@ -104,7 +100,6 @@ class Life:
         self._last_happens = last_happens
 
     def of(self, port: Any) -> Any:
-        """Return a port as this process meets it."""
         return Mortal(port, self)
 
     def step(self, act: Any) -> Any:

@@ -31,7 +31,6 @@ class LakeDatabases:
 
     @property
     def catalogue(self) -> Catalog:
-        """The catalogue."""
         if self._catalogue is None:
             said: dict[str, Any] = {
                 "type": "sql",
@@ -43,15 +42,12 @@ class LakeDatabases:
 
     @property
     def place(self) -> LakePlace:
-        """Where the tables are."""
         return LakePlace(lambda: self.catalogue, "ls", f"file://{self.folder}")
 
     def adapter(self, gateway: str = "g", *, history_ms: int | None = None) -> IcebergDatabase:
-        """Return the adapter of a gateway."""
         return IcebergDatabase(self.place, gateway, history_ms=history_ms)
 
     def close(self) -> None:
-        """Let go of the catalogue."""
         if self._catalogue is not None:
             self._catalogue.close()
             self._catalogue = None
@@ -70,5 +66,4 @@ class GlueDatabases:
         client.create_bucket(Bucket=f"lakes-{number}")
 
     def adapter(self, keeper: str) -> Any:
-        """Return the adapter of a keeper."""
         return opened_database(self._url, keeper)

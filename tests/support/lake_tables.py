@@ -71,7 +71,6 @@ class FolderCatalog(NoopCatalog):
     def make(
         self, location: str, key: tuple[str, str], schema: Schema, properties: dict[str, str]
     ) -> Table:
-        """Make a table."""
         metadata = new_table_metadata(
             schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, properties
         )

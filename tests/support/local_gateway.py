@@ -155,7 +155,6 @@ def serve_gateway() -> Iterator[LocalGateway]:
 
 
 def write_stack_file(folder: Path, served: LocalGateway) -> Path:
-    """Write the file that leads commands in a folder to the gateway."""
     file = folder / ".local" / "stack.json"
     file.parent.mkdir()
     stack = {"http": served.url, "gateway": GATEWAY, "jwt_secret": SECRET}

@@ -122,7 +122,6 @@ def definition_of(path: Path, **names: str) -> dict[str, Any]:
 
 
 def evaluated(given: Any, scope: Mapping[str, Any]) -> Any:
-    """Return a value whose expressions are carried out."""
     if isinstance(given, dict):
         fields = {key: evaluated(each, scope) for key, each in given.items()}
         return {key: each for key, each in fields.items() if each is not None}

@@ -118,7 +118,6 @@ def _no_tables(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
 
 
 def _no_links(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
-    """Yield what looks like a link, and is text."""
     for token in tokens:
         for each in token.children or ():
             if each.type == "text" and (found := _NO_LINK.search(each.content)) and token.map:

@@ -25,5 +25,4 @@ class LockedModel:
 
 
 def modelled_buffer() -> DynamoBuffer:
-    """Return a buffer on a model of its own."""
     return DynamoBuffer("lakesync-buffer", DynamoCaller("us-east-1", send=LockedModel()))

@@ -20,13 +20,11 @@ def event(kind: int, body: bytes, *, pos: int = 0, seconds: int = 0) -> bytes:
 
 
 def gtid(server: str, number: int, commit_us: int) -> bytes:
-    """Begin a transaction."""
     times = commit_us.to_bytes(7, "little")
     return b"\1" + UUID(server).bytes + struct.pack("<QBQQ", number, 2, 0, 1) + times
 
 
 def query(sql: str, schema: str = "shop") -> bytes:
-    """Say something in SQL."""
     name = schema.encode()
     return struct.pack("<IIBHH", 1, 0, len(name), 0, 0) + name + b"\0" + sql.encode()
 
@@ -48,7 +46,6 @@ def table_map(
 
 
 def rows(width: int, data: bytes, present: Sequence[bytes]) -> bytes:
-    """Tell rows."""
     return struct.pack("<IHHH", 9, 0, 1, 2) + bytes([width]) + b"".join(present) + data
 
 

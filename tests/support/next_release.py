@@ -55,7 +55,6 @@ class NextObjects(Objects):
 
 
 def with_more(document: bytes) -> bytes:
-    """Return a document with a field that this release does not know."""
     return json.dumps(json.loads(document) | {"added": {"deep": [1]}}).encode()
 
 

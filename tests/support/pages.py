@@ -30,7 +30,6 @@ LAW = re.compile(r"^\*\*([A-Z]+[0-9]+)\. ", re.MULTILINE)
 
 
 def spec_pages() -> list[Path]:
-    """Return every page of the specification."""
     return sorted(SPEC.glob("*.md"))
 
 
@@ -89,7 +88,6 @@ def proved_by(page: Path) -> str:
 
 
 def error_table() -> str:
-    """Return the table of error codes."""
     lines = [
         f"Written by `{COMMAND}` from `lakesync.errors`.",
         "",
@@ -178,12 +176,10 @@ def _words(node: ast.stmt) -> str:
 
 
 def limits() -> list[Limit]:
-    """Return every public bound of the library."""
     return [limit for module in library_modules() for limit in limits_in(module)]
 
 
 def limit_table() -> str:
-    """Return the table of limits."""
     lines = [
         f"Written by `{COMMAND}` from the constants and the words below them.",
         "",

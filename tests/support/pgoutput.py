@@ -24,7 +24,6 @@ EPOCH_US = 946_684_800_000_000
 
 
 def encode(message: Message) -> bytes:
-    """Return the bytes of a message."""
     if isinstance(message, Begin):
         return b"B" + pack(">QqI", message.commit_lsn, message.commit_us - EPOCH_US, message.xid)
     if isinstance(message, Commit):

@@ -58,7 +58,6 @@ class Statement(NamedTuple):
         return cls(written["Effect"], _texts(written["Action"]), resources, condition)
 
     def applies(self, action: str, resource: str, context: Mapping[str, Collection[str]]) -> bool:
-        """Whether it is about this action on this resource under these circumstances."""
         return (
             any(matches(action.lower(), one.lower()) for one in self.actions)
             and any(matches(resource, one) for one in self.resources)

@@ -46,18 +46,15 @@ class MemorySecrets:
         self.fails = False
 
     def get(self, name: str) -> Mapping[str, str]:
-        """Return a secret's fields."""
         fields: dict[str, str] = json.loads(self.stored.get(name, "{}"))
         return fields
 
     def put(self, name: str, fields: Mapping[str, str]) -> None:
-        """Store a secret."""
         if self.fails:
             raise AdapterFailed("secrets are away")
         self.stored[name] = json.dumps(dict(fields))
 
     def remove(self, name: str) -> None:
-        """Remove a secret."""
         self.stored.pop(name, None)
 
     def get_anew(self, name: str) -> Mapping[str, str]:
@@ -134,7 +131,6 @@ class PollingByHand:
         return polls.take_over(gateway, name, lease, reads, at_once, lambda: True)
 
     def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
-        """Return what declares flows."""
         return FlowAdmin(
             buffer, destinations, self.admin, self.store, self._counts,
             wall_clock=self.wall_clock, asks=self.asks,
@@ -156,13 +152,10 @@ class PollingByHand:
         return self.databases[secret, keeper]
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
-        """Note when a connector is polled."""
         self.schedules[gateway, name] = (every_minutes, paused)
 
     def remove(self, gateway: str, name: str) -> None:
-        """Forget it."""
         self.schedules.pop((gateway, name), None)
 
     def poll_now(self, gateway: str, name: str) -> None:
-        """Poll it, here and now, to the end."""
         self.polls.poll(gateway, name, 0, lambda: True)

@@ -37,7 +37,6 @@ PACKAGES: Final = (
 
 
 def public_face() -> dict[str, Any]:
-    """Return all of it, as JSON has it."""
     return {
         "python": _python(),
         "commands": {name: _command(each) for name, each in commands().items()},
@@ -50,7 +49,6 @@ def public_face() -> dict[str, Any]:
 
 
 def changes(kept: Any, made: Any, where: str = "") -> Iterator[str]:
-    """Yield what differs, a line each."""
     if isinstance(kept, dict) and isinstance(made, dict):
         for name in sorted(kept.keys() | made.keys()):
             yield from changes(kept.get(name), made.get(name), f"{where} / {name}".strip(" /"))
@@ -168,7 +166,6 @@ def _digest(value: Any) -> str:
 
 
 def main() -> None:
-    """Write the file."""
     text = json.dumps(public_face(), indent=1, sort_keys=True, ensure_ascii=False)
     PATH.write_text(text + "\n", "utf-8")
 

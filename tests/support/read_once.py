@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True, scope="session")
 def read_once() -> Iterator[None]:
-    """Keep what was read."""
     connection: Any = Connection
     read = connection._create_ssl_ctx
     kept: dict[str, Any] = {}

@@ -67,8 +67,6 @@ LOGS: Final[dict[str, tuple[str, Sequence[str]]]] = {
 
 
 class Recorded(NamedTuple):
-    """What was recorded of one table."""
-
     look: TableLook
     packets: list[bytes]
     rows: dict[str, dict[str, Any]]
@@ -76,7 +74,6 @@ class Recorded(NamedTuple):
 
 
 def recorded(name: str) -> Recorded:
-    """Return a log of the file."""
     recorded = json.loads(FILE.read_text())["logs"][name]
     look = TableLook(**recorded["look"])._replace(
         primary_key=tuple(recorded["look"]["primary_key"]),
@@ -108,7 +105,6 @@ def _record(database: Database, columns: str, statements: Sequence[str]) -> dict
 
 
 def main(url: str) -> None:
-    """Record all."""
     with database_on(url) as database:
         logs = {name: _record(database, *each) for name, each in LOGS.items()}
     FILE.write_text(json.dumps({"logs": logs}, indent=1) + "\n")

@@ -30,7 +30,6 @@ TABLE = "lakesync-buffer"
 
 
 def pages(pull: Pull, release: Callable[[], Release]) -> Iterator[PullPage]:
-    """Yield page after page, each by a release that is asked for anew."""
     while True:
         page = release().pulls.pull(GATEWAY, replace(pull, deltas_max=7, at_least=STAMP_MAX))
         yield page

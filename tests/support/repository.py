@@ -16,7 +16,6 @@ PRODUCT = ("layers", "functions", "glue_jobs", "stepfunctions")
 
 @functools.cache
 def tracked() -> tuple[Path, ...]:
-    """Return every file that git tracks and that is there."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -39,7 +38,6 @@ class Module:
 
     @functools.cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
         return ast.parse(self.text)
 
     @property
@@ -67,12 +65,10 @@ def _all_modules() -> tuple[Module, ...]:
 
 
 def product_modules() -> tuple[Module, ...]:
-    """Return every Python file of the product."""
     return modules(*(f"{folder}/" for folder in PRODUCT))
 
 
 def library_modules() -> tuple[Module, ...]:
-    """Return every module of the library."""
     return modules(f"{name_of(LIBRARY)}/")
 
 

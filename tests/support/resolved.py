@@ -29,8 +29,6 @@ class UnresolvedError(Exception):
 
 @dataclass(frozen=True)
 class Deployed:
-    """A template, and what is deployed of it."""
-
     template: Mapping[str, Any]
     parameters: Mapping[str, str]
     physical: Mapping[str, str]
@@ -41,11 +39,9 @@ class Deployed:
 
     @property
     def stack(self) -> str:
-        """The stack's name."""
         return self.stack_id.split("/")[1]
 
     def resources(self, kind: str, *properties: str) -> dict[str, dict[str, Any]]:
-        """Return these properties, or all, of the resources of a type that are made, by name."""
         return {
             name: self.value(
                 {

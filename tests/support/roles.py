@@ -195,7 +195,6 @@ def definition_file(machine: str) -> Path:
 
 
 def tasks(machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return every task of a machine, those inside its maps too."""
     for state in machine["States"].values():
         if state["Type"] == "Task":
             yield state

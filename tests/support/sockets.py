@@ -48,17 +48,14 @@ class FakeSockets:
         return Delivered.SENT
 
     def close(self, connection_id: str) -> None:
-        """Note that a connection was closed."""
         self.closed.append(connection_id)
 
     def pages(self, connection_id: str) -> list[PullPage]:
-        """Take the broadcasts that a connection was sent."""
         taken, self.sent[connection_id] = self.sent[connection_id], []
         read = [proto.decode_frame(frame) for frame in taken]
         return [proto.decode_page(body) for tag, body in read if tag is Tag.BROADCAST]
 
     def refusals(self, connection_id: str) -> list[Refused]:
-        """Return the refusals that a connection was sent."""
         read = [proto.decode_frame(frame) for frame in self.sent[connection_id]]
         return [proto.decode_refusal(body) for tag, body in read if tag is Tag.REFUSAL]
 
@@ -81,7 +78,6 @@ class Hub:
         )
 
     def delivery(self) -> Delivery:
-        """Return what sends the frames of one process."""
         return Delivery(
             self.sockets,
             self.connections,
@@ -128,6 +124,5 @@ class Hub:
         return max((head.last_logged for head in heads.values()), default=0)
 
     def notify(self, *, rules_changed: bool = False) -> None:
-        """Notify of all that was committed."""
         commit = self.newest()
         self.broadcaster.notify(GATEWAY, commit, f"batch-{commit}", rules_changed=rules_changed)

@@ -71,20 +71,16 @@ class MemorySource:
             self.log.append(Change(row_id, {"value": value}, self.clock_us))
 
     def delete(self, row_id: str) -> None:
-        """Delete a row."""
         self.clock_us += 1_001
         self.log.append(Change(row_id, None, self.clock_us))
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the one column's value."""
         return columns.get("value")
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Answer."""
         return Ok("The source in memory answers.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the one table."""
         columns = (SourceColumn("id", "string"), SourceColumn("value", "json"))
         return Ok((SourceTable(self.table, columns, ("id",)),))
 
@@ -96,7 +92,6 @@ class MemorySource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the next entries of the log."""
         self.reads += 1
         if self.fails:
             return Err(self.fails.pop(0))
@@ -174,7 +169,6 @@ class SqlSource:
         )
 
     def connector(self, **_: Any) -> SqlConnector:
-        """Return a new connector."""
         kind: Any = SqlConnector
         if FEED in self.sources:
             kind = CaptureConnector if self.is_postgres else BinlogConnector
@@ -182,7 +176,6 @@ class SqlSource:
         return self._connectors[-1]
 
     def close(self) -> None:
-        """Close what was opened, and drop the table."""
         for connector in self._connectors:
             connector.close()
         if FEED in self.sources and self.is_postgres:
@@ -214,7 +207,6 @@ class SqlSource:
         return "clock_timestamp()" if self.is_postgres else "UTC_TIMESTAMP(6)"
 
     def put(self, rows: Mapping[str, Any]) -> None:
-        """Insert or change rows."""
         for row_id, value in rows.items():
             self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
             self.run(
@@ -224,11 +216,9 @@ class SqlSource:
             )
 
     def delete(self, row_id: str) -> None:
-        """Delete a row."""
         self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the one column's value."""
         return columns.get("value")
 
 

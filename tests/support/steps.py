@@ -34,7 +34,6 @@ class Steps:
         """The number that chose the present step."""
 
     def wall_clock(self, ahead_ms: int = 0) -> Callable[[], int]:
-        """Return a clock that is so far ahead."""
         return lambda: int(self.now_ms) + ahead_ms
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -48,7 +47,6 @@ class Steps:
             self._hub.switch()
 
     def run(self, programs: Sequence[Callable[[], object]], check: Callable[[], object]) -> None:
-        """Run programs to their ends, with a check after each step."""
         running = [greenlet.greenlet(program) for program in programs]
         numbers = self._numbers()
         while running:
@@ -78,7 +76,6 @@ class SteppedBuffer(MemoryBuffer):
         self._steps = steps
 
     def commit(self, commit: Commit) -> None:
-        """Commit, and maybe lose the answer."""
         self._steps.step()
         is_new = commit.token not in self._gateways[commit.gateway].tokens
         super().commit(commit)

@@ -49,13 +49,11 @@ class Address(NamedTuple):
     def caller(
         self, *, send: Send | None = None, on_capacity: Callable[[str, float], None] | None = None
     ) -> DynamoCaller:
-        """Make a caller of it."""
         return DynamoCaller(self.region, self.endpoint, send=send, on_capacity=on_capacity)
 
     def buffer(
         self, *, send: Send | None = None, on_capacity: Callable[[str, float], None] | None = None
     ) -> DynamoBuffer:
-        """Make a buffer on its table."""
         return DynamoBuffer(TABLE, self.caller(send=send, on_capacity=on_capacity))
 
 
@@ -74,7 +72,6 @@ class Servers:
         return with_table(self._stack.enter_context(start_dynamodb_local()).client_options())
 
     def close(self) -> None:
-        """Stop them."""
         self._stack.close()
 
 

@@ -68,7 +68,6 @@ column_types = st.sampled_from(
 
 @st.composite
 def table_schemas(draw: st.DrawFn) -> TableSchema:
-    """Any schema that may be registered."""
     columns = draw(
         st.lists(
             st.builds(
@@ -108,7 +107,6 @@ ops = st.sampled_from(CHANGES)
 
 @st.composite
 def deltas(draw: st.DrawFn, *, tables: SearchStrategy[str] = identifiers) -> Delta:
-    """Any valid delta."""
     op = draw(ops)
     names = draw(st.lists(identifiers, max_size=4, unique_by=str.lower))
     columns = {} if op is Op.DELETE else {name: draw(json_values) for name in names}
@@ -147,7 +145,6 @@ row_states: SearchStrategy[RowState] = row_deltas.map(fold)
 
 @st.composite
 def pushes(draw: st.DrawFn, *, deltas_max: int = 4) -> Push:
-    """Any push whose deltas can all be read."""
     items = draw(st.lists(deltas(), max_size=deltas_max))
     return Push(
         draw(ids),
@@ -191,7 +188,6 @@ counts = st.integers(0, 2**53 - 1)
 
 @st.composite
 def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
-    """Any page, and the deltas that its runs hold."""
     commits = draw(st.lists(st.lists(deltas(), min_size=1, max_size=3), max_size=3))
     sent = [delta for commit in commits for delta in commit]
     page = PullPage(

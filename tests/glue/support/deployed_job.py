@@ -57,7 +57,6 @@ class JobStack(NamedTuple):
         }
 
     def ids(self) -> dict[str, str]:
-        """Return the physical ids of what is deployed."""
         listed = boto3.client("cloudformation").list_stack_resources(StackName=self.name)
         return {
             one["LogicalResourceId"]: one["PhysicalResourceId"]

@@ -38,7 +38,6 @@ class Faults:
 
     @property
     def is_met(self) -> bool:
-        """Whether a call has failed."""
         return self.calls >= self._first
 
     def put_before(self, patch: pytest.MonkeyPatch, owner: Any, names: Sequence[str]) -> None:

@@ -36,7 +36,6 @@ class FileStore:
         return f"file://{self.folder}"
 
     def pause(self, seconds: float) -> None:
-        """Let the clock of the store go on."""
         self.now += timedelta(seconds=seconds)
         if self.meanwhile:
             self.meanwhile()

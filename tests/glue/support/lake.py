@@ -91,7 +91,6 @@ class Lake:
         self.store.put(batch.claim_key, batch.claim(schema, 1).encode())
 
     def run(self) -> Report:
-        """Do one run of the job."""
         self.runs += 1
         arguments = Arguments("lake", PREFIX, self.catalog, self.stack)
         return run(self.spark, self.store, arguments, f"run-{self.runs}")  # type: ignore[arg-type]
@@ -132,7 +131,6 @@ class Lake:
         return {kind: table.batch_mark() for kind, table in tables.items() if table}
 
     def pending(self) -> list[str]:
-        """Return the ranges of the claims that wait."""
         return [entry.key.rpartition("/")[2] for entry in self.store.claims()]
 
 

@@ -10,8 +10,6 @@ from lakesync.errors import AdapterFailed, NotFound
 
 @dataclass(frozen=True)
 class FolderObjects:
-    """A folder of objects."""
-
     folder: str
     full_behind: int = 1_000_000
     """How many objects the folder takes."""

@@ -12,7 +12,6 @@ __all__ = ["kept_text", "text_in_lake", "typed_value"]
 
 
 def text_in_lake(kind: str, value: object) -> bytes:
-    """Return the text of a value as Spark hands it out."""
     if isinstance(value, datetime):
         return typed_text_of(kind, value.replace(tzinfo=UTC))
     return typed_text_of(kind, bytes(value) if isinstance(value, bytearray) else value)

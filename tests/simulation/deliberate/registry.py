@@ -16,8 +16,6 @@ Replaced: TypeAlias = "tuple[object, str, Any]"
 
 
 class Deliberate(NamedTuple):
-    """One fault."""
-
     name: str
     message: str
     patches: Callable[[], list[Replaced]]

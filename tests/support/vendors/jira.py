@@ -97,11 +97,9 @@ class JiraServer(VendorServer):
     # ---- what people do ---------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Return the site's time."""
         return self.clock.timestamp()
 
     def tick(self) -> datetime:
-        """Let a moment pass."""
         self.clock += self.step
         return self.clock
 
@@ -111,7 +109,6 @@ class JiraServer(VendorServer):
             self.change(row_id, summary=value)
 
     def change(self, row_id: str, *, project: str = "ACME", **fields: Any) -> Issue:
-        """Create or change an issue."""
         now = self.tick()
         issue = self.issues.get(row_id)
         if issue is None:
@@ -123,12 +120,10 @@ class JiraServer(VendorServer):
         return issue
 
     def touch(self, issue: Issue) -> None:
-        """Let an issue be changed by what belongs to it."""
         issue.updated = self.tick()
         issue.history.append((self.clock, self.clock, issue.fields))
 
     def comment(self, issue_id: str, text: str) -> str:
-        """Comment on an issue."""
         issue, comment_id = self.issues[issue_id], str(next(self._ids))
         self.touch(issue)
         issue.comments.append({
@@ -138,24 +133,20 @@ class JiraServer(VendorServer):
         return comment_id
 
     def edit_comment(self, issue_id: str, comment_id: str, text: str) -> None:
-        """Change a comment."""
         self.touch(self.issues[issue_id])
         (comment,) = (c for c in self.issues[issue_id].comments if c["id"] == comment_id)
         comment |= {"body": document(text), "updated": self.clock}
 
     def delete_comment(self, issue_id: str, comment_id: str) -> None:
-        """Delete a comment."""
         issue = self.issues[issue_id]
         self.touch(issue)
         issue.comments = [c for c in issue.comments if c["id"] != comment_id]
 
     def delete(self, row_id: str) -> None:
-        """Delete an issue."""
         self.tick()
         del self.issues[row_id]
 
     def log_work(self, issue_id: str, seconds: int, worklog_id: str = "") -> str:
-        """Log work, or change what was logged."""
         worklog_id = worklog_id or str(next(self._ids))
         now = self.tick()
         before = self.worklogs.get(worklog_id, {"created": now})
@@ -167,29 +158,24 @@ class JiraServer(VendorServer):
         return worklog_id
 
     def delete_worklog(self, worklog_id: str) -> None:
-        """Delete what was logged."""
         del self.worklogs[worklog_id]
         self.worklogs_deleted.append((int(worklog_id), _ms(self.tick())))
 
     # ---- the bench --------------------------------------------------------------------------
 
     def settings(self, **more: Any) -> JiraSettings:
-        """Return settings."""
         return JiraSettings.model_validate(
             {"site": self.url, "email": EMAIL, "apiToken": TOKEN, "reconcileMinutes": 0} | more
         )
 
     def connector(self, **more: Any) -> JiraConnector:
-        """Return a new connector."""
         self._made.append(JiraConnector(self.settings(**more), self.storage, self.outside))
         return self._made[-1]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the summary."""
         return columns["summary"]
 
     def close(self) -> None:
-        """Close what was opened, and stop."""
         for each in self._made:
             each.close()
         super().close()
@@ -443,7 +429,6 @@ _ROUTES = [
 
 
 def document(text: str) -> dict[str, Any]:
-    """Return text in Atlassian's document format."""
     paragraph = {"type": "paragraph", "content": [{"type": "text", "text": text}]}
     return {"type": "doc", "version": 1, "content": [paragraph]}
 

@@ -83,11 +83,9 @@ class SalesforceServer(VendorServer):
     # ---- what people do ---------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Return the organisation's time."""
         return self.clock.timestamp()
 
     def tick(self) -> datetime:
-        """Let a moment pass."""
         self.clock += self.step
         return self.clock
 
@@ -98,7 +96,6 @@ class SalesforceServer(VendorServer):
         self.clock += timedelta(seconds=5)  # nobody looks while they are typing
 
     def change(self, row_id: str, *, sobject: str = "Account", **fields: Any) -> dict[str, Any]:
-        """Create or change a row."""
         now = self.tick()
         rows = self.objects[sobject].rows
         rows[row_id] = {
@@ -108,14 +105,12 @@ class SalesforceServer(VendorServer):
         return rows[row_id]
 
     def delete(self, row_id: str) -> None:
-        """Put a row into the recycle bin."""
         self.change(row_id)["IsDeleted"] = True
         self.clock += timedelta(seconds=5)
 
     # ---- the bench --------------------------------------------------------------------------
 
     def settings(self, **more: Any) -> SalesforceSettings:
-        """Return settings."""
         return SalesforceSettings.model_validate(
             {"instance": self.url, "clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET,
              "tables": [{"name": name} for name in self.objects],
@@ -123,16 +118,13 @@ class SalesforceServer(VendorServer):
         )  # fmt: skip
 
     def connector(self, **more: Any) -> SalesforceConnector:
-        """Return a new connector."""
         self._made.append(SalesforceConnector(self.settings(**more), self.storage, self.outside))
         return self._made[-1]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the name."""
         return columns["Name"]
 
     def close(self) -> None:
-        """Close what was opened, and stop."""
         for each in self._made:
             each.close()
         super().close()

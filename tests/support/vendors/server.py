@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """A request."""
-
     method: str
     path: str
     query: Mapping[str, str]
@@ -27,7 +25,6 @@ class Asked(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Return its JSON."""
         return json.loads(self.body)
 
 
@@ -62,12 +59,10 @@ class VendorServer:
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def outside(self) -> Outside:
-        """What an operator allows who runs it."""
         return Outside((self.url,))
 
     def now_s(self) -> float:
@@ -79,7 +74,6 @@ class VendorServer:
         raise AssertionError(f"nothing is served at {asked.path}")
 
     def close(self) -> None:
-        """Stop."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -91,7 +85,6 @@ class VendorServer:
         self.close()
 
     def reply(self, asked: Asked) -> Reply:
-        """Return what is sent, faults included."""
         with self._lock:
             self.asked.append(asked)
             if self.faults:
@@ -146,7 +139,6 @@ def _handler(server: VendorServer) -> type[BaseHTTPRequestHandler]:
             """Say nothing."""
 
         def date_time_string(self, timestamp: float | None = None) -> str:
-            """Return the vendor's own time."""
             return super().date_time_string(server.now_s() if timestamp is None else timestamp)
 
     return Handler

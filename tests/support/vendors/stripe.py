@@ -36,12 +36,10 @@ class StripeServer(VendorServer):
         """Connectors that are closed with it."""
 
     def connector(self) -> Connector:
-        """Return a new connector."""
         self.opened.append(self._make(self))
         return self.opened[-1]
 
     def close(self) -> None:
-        """Close what was opened, and stop."""
         for each in self.opened:
             each.close()
         super().close()
@@ -60,11 +58,9 @@ class StripeServer(VendorServer):
             self.happens(f"customer.{kind}", self.customers[row_id])
 
     def delete(self, row_id: str) -> None:
-        """Delete a customer."""
         self.happens("customer.deleted", self.customers.pop(row_id))
 
     def subscribe(self, row_id: str, customer: str) -> None:
-        """Create a subscription of a customer."""
         self.subscriptions[row_id] = {
             "id": row_id, "object": "subscription", "created": self.now, "customer": customer,
             "status": "active", "items": {"object": "list", "data": []},
@@ -77,14 +73,12 @@ class StripeServer(VendorServer):
         self.happens("customer.subscription.deleted", self.subscriptions[row_id])
 
     def happens(self, kind: str, thing: dict[str, Any]) -> None:
-        """Note an event."""
         number = next(self._numbers)
         event = {"id": f"evt_{number:05}", "object": "event", "type": kind, "created": self.now}
         self.events.append({**event, "data": {"object": dict(thing)}})
         self.now += number % self.per_second == 0
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Return the name."""
         return columns["name"]
 
     # ---- the API ----------------------------------------------------------------------------

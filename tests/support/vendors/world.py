@@ -25,13 +25,9 @@ NOW_MS = 1_800_000_000_000
 
 
 class Vendor(Protocol):
-    """What is polled."""
-
     storage: Storage
 
-    def connector(self, **more: Any) -> Connector:
-        """Return a new connector."""
-        ...
+    def connector(self, **more: Any) -> Connector: ...
 
 
 class World:
@@ -108,7 +104,6 @@ class World:
         raise AssertionError("the poll has no end")
 
     def rows(self, table: str) -> dict[str, dict[str, Any]]:
-        """Return the rows that a client has."""
         rows: dict[str, dict[str, Any]] = {}
         for delta in pulled(self.buffer, GATEWAY):
             if delta.table != self.tables[table]:
