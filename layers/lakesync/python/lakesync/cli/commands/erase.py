@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -150,9 +151,7 @@ def erase(
     report = None
     # Not the ids of the rows: what is erased would stay in the record.
     target = f"{table}: {plural(len(keys), 'row')}"
-    with audited(
-        session, "eraseRows", target, lambda: {"rows": len(_with_values(session, name, keys))}
-    ):
+    with audited(session, "eraseRows", target, partial(_rows_shown, session, name, keys)):
         files = _delete_with_files(session, name, keys)
         with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
             destinations = _erase(session, name, keys, ends)
@@ -191,6 +190,11 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
             f"{plural(len(refused), 'row')} could not be deleted: {reason}; set LAKESYNC_TOKEN "
             "to one with --role admin and the --claim that the sync rules ask for (lakesync token)"
         )
+
+
+def _rows_shown(session: Session, gateway: str, keys: Sequence[RowKey]) -> dict[str, int]:
+    """Return for a record how many of the rows have values: a number, and nothing of theirs."""
+    return {"rows": len(_with_values(session, gateway, keys))}
 
 
 def _with_values(session: Session, gateway: str, keys: Sequence[RowKey]) -> list[RowKey]:
