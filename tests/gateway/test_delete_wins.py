@@ -9,53 +9,48 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.delta import Op, make_delta, parse
 from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.messages import Pull
 from lakesync.gateway.filtered_reads import RuleFilter
-from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
-from tests.support.gateways import GivenTime, administrator, deltas_of, puller, pusher
+from tests.support.builders import at_ms, delete, insert, update
+from tests.support.gateways import (
+    GATEWAY,
+    MINE,
+    GatewayWorld,
+    deltas_of,
+)
 from tests.support.strategies import row_deltas
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
-GATEWAY = "g"
-MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
-
-class World:
+class World(GatewayWorld):
     """A gateway of which one table is declared so, and one with sync rules for its clients."""
 
     def __init__(self, *filters: dict[str, Any]) -> None:
-        self.buffer, self.time = MemoryBuffer(), GivenTime(WALL_MS + 60_000)
-        self.admin = administrator(self.buffer, time_=self.time)
+        super().__init__()
         columns = [{"name": name, "type": "string"} for name in ("owner", "title")]
         columns += [{"name": name, "type": "json"} for name in "pqr"]
         self.admin.register_schema(
             GATEWAY, {"table": "todos", "columns": columns, "deleteWins": True}
         )
         if filters:
-            bucket = {"name": "mine", "tables": ["todos"], "filters": list(filters)}
-            self.admin.save_rules(GATEWAY, {"buckets": [bucket]})
+            self.rules({"tables": ["todos"], "filters": list(filters)})
         self.cursors: dict[str, Pull] = {}
 
-    def push(self, *deltas: Any, sub: str = "c1") -> list[str]:
+    def push(self, *deltas: Delta, sub: str | None = "c1", **more: Any) -> list[str]:
         """Push, each by itself; returns the codes of refusals."""
-        codes = []
-        for delta in deltas:
-            self.time.now_ms += 10
-            one = replace(push(delta, client=delta.client_id), claims={"sub": sub})
-            receipt = pusher(self.buffer, time_=self.time).push(GATEWAY, one)
-            codes += [outcome.error.code for outcome in receipt.outcomes if outcome.error]
-        return codes
+        return [
+            code for delta in deltas for code in super(World, self).push(delta, sub=sub, **more)
+        ]
 
     def news(self, sub: str) -> list[Delta]:
         """Return what is new to a client."""
         self.time.now_ms += 300
         at = self.cursors.get(sub) or Pull(sub, claims={"sub": sub}, removes=True)
-        page = puller(self.buffer, time_=self.time).pull(GATEWAY, at)
+        page = self.pulls.pull(GATEWAY, at)
         self.cursors[sub] = replace(at, since=page.cursor, scope=page.scope)
         return deltas_of(page)
 

@@ -19,8 +19,8 @@ from tests.support.builders import at_ms, delete, insert, update
 from tests.support.checkpoints import GATEWAY as KEPT_GATEWAY
 from tests.support.checkpoints import Kept
 from tests.support.checkpoints import Reader as KeptReader
-from tests.support.gateways import administrator
-from tests.support.readers import GATEWAY, MINE, Reader, World, bucket
+from tests.support.gateways import GATEWAY, MINE, administrator
+from tests.support.readers import Reader, World, bucket
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -121,8 +121,8 @@ class TestPages:
         heads = world.buffer.heads(GATEWAY).values()
         todo, of_list = [entry.records for head in heads for entry in head.recent]
         hr, ann = {"sub": "bob", "role": "hr"}, {"sub": "ann"}
-        whole = world.pull_service.pull(GATEWAY, Pull("bob", claims=hr))
-        partial = world.pull_service.pull(GATEWAY, Pull("ann", claims=ann))
+        whole = world.pulls.pull(GATEWAY, Pull("bob", claims=hr))
+        partial = world.pulls.pull(GATEWAY, Pull("ann", claims=ann))
 
         assert [id(run) for run in whole.records] == [id(todo), id(of_list)]
         assert id(partial.records[1]) == id(of_list)

@@ -19,7 +19,14 @@ from lakesync.log.push_parts import delta_bytes
 from lakesync.wire.records import encode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
 from tests.support.commits import logged
-from tests.support.gateways import GivenTime, administrator, pages, pulled, pusher
+from tests.support.gateways import (
+    GATEWAY,
+    GatewayWorld,
+    GivenTime,
+    administrator,
+    pages,
+    pusher,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,23 +35,12 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PushReceipt
     from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
 
-GATEWAY = "g"
 NOISE = random.Random(1)
 
 
 def noise(size: int) -> str:
     """Return text that does not compress to much less."""
     return "".join(chr(NOISE.randrange(0x4E00, 0x9FFF)) for _ in range(size // 3))
-
-
-@pytest.fixture
-def buffer() -> MemoryBuffer:
-    return MemoryBuffer()
-
-
-@pytest.fixture
-def time() -> GivenTime:
-    return GivenTime(WALL_MS + 1_000)
 
 
 def codes(receipt: PushReceipt) -> dict[int, str]:
@@ -55,19 +51,19 @@ def codes(receipt: PushReceipt) -> dict[int, str]:
     }
 
 
-def commits(buffer: MemoryBuffer) -> int:
+def commits(world: GatewayWorld) -> int:
     """Count the commits that are in the log."""
-    return len({entry.stamp for entries in logged(buffer, GATEWAY).values() for entry in entries})
+    return len(
+        {entry.stamp for entries in logged(world.buffer, GATEWAY).values() for entry in entries}
+    )
 
 
 # --- outcomes
 
 
-def test_each_delta_of_a_push_is_refused_by_itself_with_its_reason(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_each_delta_of_a_push_is_refused_by_itself_with_its_reason(world: GatewayWorld) -> None:
     schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
+    world.admin.register_schema(GATEWAY, schema)
     good = insert("good", at=at_ms(1), n=1)
     deltas = [
         insert(at=at_ms(2), n="text"),
@@ -78,7 +74,7 @@ def test_each_delta_of_a_push_is_refused_by_itself_with_its_reason(
         update(at=at_ms(4), unknown=1),
     ]
 
-    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas))
+    receipt = world.send(*deltas)
 
     assert receipt.accepted == 2
     assert codes(receipt) == {
@@ -88,17 +84,15 @@ def test_each_delta_of_a_push_is_refused_by_itself_with_its_reason(
         4: "DUPLICATE",
         5: "SCHEMA_ERROR",
     }
-    assert pulled(buffer, GATEWAY) == [good]
+    assert world.pulled() == [good]
 
 
 @pytest.mark.law("B9")
-def test_an_atomic_push_with_one_bad_delta_is_refused_whole(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_an_atomic_push_with_one_bad_delta_is_refused_whole(world: GatewayWorld) -> None:
     bad = insert(at=at_ms(1_000 + 5_001), n=1)
     deltas = [insert("r1", at=at_ms(1), n=1), bad, insert("r2", at=at_ms(2), n=1)]
 
-    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True))
+    receipt = world.send(*deltas, atomic=True)
 
     assert receipt.accepted == 0
     assert codes(receipt) == {
@@ -106,20 +100,17 @@ def test_an_atomic_push_with_one_bad_delta_is_refused_whole(
         1: "CLOCK_DRIFT",
         2: "ATOMIC_PUSH_REFUSED",
     }
-    assert pulled(buffer, GATEWAY) == []
+    assert world.pulled() == []
 
 
 @pytest.mark.law("M9")
-def test_delta_that_gives_a_row_too_many_columns_is_refused(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_delta_that_gives_a_row_too_many_columns_is_refused(world: GatewayWorld) -> None:
     """Each may be told with a stamp of its own, and a row must fit one answer."""
-    service = pusher(buffer, time_=time)
     columns: dict[str, Any] = {f"c{number}": number for number in range(500)}
-    service.push(GATEWAY, push(insert("r1", at=at_ms(1), **columns)))
+    world.send(insert("r1", at=at_ms(1), **columns))
 
     others = push(update("r1", at=at_ms(2), other=1), update("r1", at=at_ms(3), c1=0))
-    receipt = service.push(GATEWAY, replace(others, claims={"sub": "ann"}))
+    receipt = world.pushes.push(GATEWAY, replace(others, claims={"sub": "ann"}))
 
     assert codes(receipt) == {0: "ROW_TOO_LARGE"}
     assert receipt.accepted == 1
@@ -127,9 +118,9 @@ def test_delta_that_gives_a_row_too_many_columns_is_refused(
 
 @pytest.mark.law("B9")
 def test_atomic_push_is_refused_whole_when_merging_exceeds_the_row_limit(
-    buffer: MemoryBuffer, time: GivenTime
+    world: GatewayWorld,
 ) -> None:
-    service = pusher(buffer, time_=time, limits=Limits(row_state_bytes_max=500))
+    service = world.pusher(limits=Limits(row_state_bytes_max=500))
     service.push(GATEWAY, push(insert("r1", at=at_ms(1), a="x" * 300)))
     deltas = [insert("r2", at=at_ms(2), n=1), update("r1", at=at_ms(3), b="x" * 300)]
 
@@ -137,69 +128,57 @@ def test_atomic_push_is_refused_whole_when_merging_exceeds_the_row_limit(
 
     assert receipt.accepted == 0
     assert codes(receipt) == {0: "ATOMIC_PUSH_REFUSED", 1: "ROW_TOO_LARGE"}
-    assert commits(buffer) == 1
+    assert commits(world) == 1
 
 
 @pytest.mark.law("B9")
-def test_an_atomic_push_over_several_shards_is_one_commit(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
-    service = administrator(buffer, time_=time)
-    service.place_table(GATEWAY, "todos", "hot")
+def test_an_atomic_push_over_several_shards_is_one_commit(world: GatewayWorld) -> None:
+    world.admin.place_table(GATEWAY, "todos", "hot")
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(40)]
     deltas += [insert(table="notes", at=at_ms(50), n=1)]
 
-    pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True))
+    world.send(*deltas, atomic=True)
 
-    assert commits(buffer) == 1
-    (page,) = pages(buffer, GATEWAY, deltas_max=1)
+    assert commits(world) == 1
+    (page,) = pages(world.buffer, GATEWAY, deltas_max=1)
     assert page.count == 41
 
 
 @pytest.mark.law("B9")
-def test_atomic_push_that_does_not_fit_one_commit_is_refused(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
-    service = pusher(buffer, time_=time)
+def test_atomic_push_that_does_not_fit_one_commit_is_refused(world: GatewayWorld) -> None:
     fits = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(98)]
     one_more = [*fits, insert("one-more", at=at_ms(99), n=1)]
 
     with pytest.raises(AtomicPushTooLarge):
-        service.push(GATEWAY, push(*one_more, atomic=True))
+        world.send(*one_more, atomic=True)
 
-    assert pulled(buffer, GATEWAY) == []
-    assert service.push(GATEWAY, push(*fits, atomic=True)).accepted == 98
+    assert world.pulled() == []
+    assert world.send(*fits, atomic=True).accepted == 98
 
 
-def test_atomic_push_onto_rows_too_large_for_one_commit_is_refused(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
-    service = pusher(buffer, time_=time)
+def test_atomic_push_onto_rows_too_large_for_one_commit_is_refused(world: GatewayWorld) -> None:
     rows = [insert(f"r{number}", at=at_ms(number), a=noise(200_000)) for number in range(20)]
-    assert service.push(GATEWAY, push(*rows)).accepted == 20
-    before = pulled(buffer, GATEWAY)
+    assert world.send(*rows).accepted == 20
+    before = world.pulled()
     edits = [update(f"r{number}", at=at_ms(100 + number), b=1) for number in range(20)]
 
     with pytest.raises(AtomicPushTooLarge):
-        service.push(GATEWAY, push(*edits, atomic=True))
+        world.send(*edits, atomic=True)
 
-    assert pulled(buffer, GATEWAY) == before
+    assert world.pulled() == before
     # The same, not atomic, is cut into commits that fit; the memory buffer refuses any other.
-    assert service.push(GATEWAY, push(*edits)).accepted == 20
-    assert pulled(buffer, GATEWAY) == before + edits
+    assert world.send(*edits).accepted == 20
+    assert world.pulled() == before + edits
 
 
-def test_receipt_of_a_push_and_of_its_repetition_names_the_same_commit(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
-    service = pusher(buffer, time_=time)
+def test_receipt_of_a_push_and_of_its_repetition_names_the_same_commit(world: GatewayWorld) -> None:
     delta = insert(at=at_ms(1), n=1)
-    first = service.push(GATEWAY, push(delta))
-    again = service.push(GATEWAY, push(delta))
+    first = world.send(delta)
+    again = world.send(delta)
 
     assert first.server_hlc == again.server_hlc > 0
     assert first.server_time_ms == WALL_MS + 1_000
-    assert service.push(GATEWAY, push()).accepted == 0
+    assert world.send().accepted == 0
 
 
 class SlowReads(MemoryBuffer):
@@ -239,13 +218,14 @@ EVENT = insert("e1", at=at_ms(2), table="events", n=2)
     ids=["overwritten", "deleted", "event"],
 )
 def test_receipt_of_a_duplicate_is_not_older_than_the_commit_that_made_it_one(
-    time: GivenTime, meanwhile: Delta, repeated: Delta
+    meanwhile: Delta, repeated: Delta
 ) -> None:
     buffer = SlowReads()
+    world = GatewayWorld(buffer)
     columns = [{"name": "n", "type": "integer"}]
     schema = {"table": "events", "append": True, "columns": columns}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
-    service, other = (pusher(buffer, seed=seed, time_=time) for seed in range(2))
+    world.admin.register_schema(GATEWAY, schema)
+    service, other = (world.pusher(seed) for seed in range(2))
     other.push(GATEWAY, push(insert(at=at_ms(1), n=1)))
     first: list[PushReceipt] = []
     buffer.between = lambda: first.append(other.push(GATEWAY, push(meanwhile)))
@@ -260,9 +240,8 @@ def test_receipt_of_a_duplicate_is_not_older_than_the_commit_that_made_it_one(
 
 
 def test_delta_that_makes_a_row_too_large_is_refused_and_the_rest_accepted(
-    buffer: MemoryBuffer, time: GivenTime
+    world: GatewayWorld,
 ) -> None:
-    service = pusher(buffer, time_=time)
     value = noise(250_000)
     deltas = [
         insert("r1", at=at_ms(1), a=value),
@@ -271,17 +250,15 @@ def test_delta_that_makes_a_row_too_large_is_refused_and_the_rest_accepted(
         insert("r2", at=at_ms(4), n=1),
     ]
 
-    receipt = service.push(GATEWAY, push(*deltas))
+    receipt = world.send(*deltas)
 
     assert codes(receipt) == {1: "ROW_TOO_LARGE"}
-    assert pulled(buffer, GATEWAY) == [deltas[0], deltas[2], deltas[3]]
+    assert world.pulled() == [deltas[0], deltas[2], deltas[3]]
 
 
-def test_warm_process_does_not_refuse_a_delta_by_a_stale_row_state(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_warm_process_does_not_refuse_a_delta_by_a_stale_row_state(world: GatewayWorld) -> None:
     small = Limits(row_state_bytes_max=500)
-    warm, other = (pusher(buffer, seed=seed, time_=time, limits=small) for seed in range(2))
+    warm, other = (world.pusher(seed, limits=small) for seed in range(2))
     warm.push(GATEWAY, push(insert(at=at_ms(1), a="x" * 300)))
     other.push(GATEWAY, push(delete(at=at_ms(2))))
 
@@ -291,25 +268,21 @@ def test_warm_process_does_not_refuse_a_delta_by_a_stale_row_state(
 
 
 @pytest.mark.parametrize("count", [1, 98, 99, 2_500])
-def test_large_push_is_split_into_commits_that_fit(
-    buffer: MemoryBuffer, time: GivenTime, count: int
-) -> None:
+def test_large_push_is_split_into_commits_that_fit(world: GatewayWorld, count: int) -> None:
     deltas = [insert(f"r{number}", at=at_ms(0, number), n=number) for number in range(count)]
 
-    receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas))
+    receipt = world.send(*deltas)
 
     assert receipt.accepted == count
-    assert commits(buffer) == -(-count // 98)
-    assert pulled(buffer, GATEWAY, deltas_max=10_000) == deltas
+    assert commits(world) == -(-count // 98)
+    assert world.pulled(deltas_max=10_000) == deltas
 
 
-def test_push_of_incompressible_data_is_split_into_items_that_fit(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_push_of_incompressible_data_is_split_into_items_that_fit(world: GatewayWorld) -> None:
     deltas = [insert(f"r{number}", at=at_ms(number), a=noise(60_000)) for number in range(60)]
 
-    assert pusher(buffer, time_=time).push(GATEWAY, push(*deltas)).accepted == 60
-    assert pulled(buffer, GATEWAY, deltas_max=10_000) == deltas
+    assert world.send(*deltas).accepted == 60
+    assert world.pulled(deltas_max=10_000) == deltas
 
 
 @pytest.mark.parametrize("row_id", ["\U0001f600" * 128, "\x01" * 512, "r"])
@@ -325,51 +298,47 @@ def test_delta_bytes_is_an_upper_bound_of_the_encoded_size(row_id: str) -> None:
 # --- races and deadlines
 
 
-def test_push_under_a_constantly_changing_configuration_fails_at_the_deadline(
-    time: GivenTime,
-) -> None:
+def test_push_under_a_constantly_changing_configuration_fails_at_the_deadline() -> None:
     class Changing(MemoryBuffer):
         def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
             heads = super().lane_heads(gateway, lanes)
             return {lane: replace(head, config_version=99) for lane, head in heads.items()}
 
-    buffer = Changing()
+    world = GatewayWorld(Changing())
     schema = {"table": "todos", "columns": [{"name": "n", "type": "json"}]}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
-    before = time.now_ms
+    world.admin.register_schema(GATEWAY, schema)
+    before = world.time.now_ms
 
     with pytest.raises(Contention):
-        pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(2), n=1)))
+        world.send(insert(at=at_ms(2), n=1))
 
-    assert 8_000 <= time.now_ms - before < 9_000
+    assert 8_000 <= world.time.now_ms - before < 9_000
 
 
-def test_warm_process_applies_a_new_configuration(buffer: MemoryBuffer, time: GivenTime) -> None:
-    warm = pusher(buffer, time_=time)
-    warm.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
+def test_warm_process_applies_a_new_configuration(world: GatewayWorld) -> None:
+    world.send(insert("r1", at=at_ms(1), n=1))
     schema = {"table": "todos", "columns": [{"name": "n", "type": "string"}]}
-    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
+    world.admin.register_schema(GATEWAY, schema)
 
-    receipt = warm.push(GATEWAY, push(insert("r2", at=at_ms(2), n=1)))
+    receipt = world.send(insert("r2", at=at_ms(2), n=1))
 
     assert codes(receipt) == {0: "SCHEMA_ERROR"}
 
 
 def test_full_row_cache_is_emptied_without_losing_deltas(
-    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+    world: GatewayWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.log.row_cache.BYTES_REMEMBERED_MAX", 2_000)
-    service = pusher(buffer, time_=time)
     deltas: list[Delta] = []
     for number in range(50):
         mine = [
             update(f"r{number % 7}", at=at_ms(number), a=number),
             insert(f"n{number}", at=at_ms(number), b=1),
         ]
-        assert service.push(GATEWAY, push(*mine)).accepted == 2
+        assert world.send(*mine).accepted == 2
         deltas += mine
 
-    assert pulled(buffer, GATEWAY, deltas_max=1_000) == deltas
+    assert world.pulled(deltas_max=1_000) == deltas
 
 
 @pytest.mark.law("B4")
@@ -404,39 +373,36 @@ class TestTables:
 
     @pytest.mark.law("B13")
     def test_deltas_of_tables_beyond_the_limit_are_refused_individually(
-        self, buffer: MemoryBuffer, time: GivenTime
+        self, world: GatewayWorld
     ) -> None:
-        service = pusher(buffer, time_=time)
         deltas = [insert("r1", table=f"t{number % 5}", at=at_ms(number)) for number in range(10)]
 
-        receipt = service.push(GATEWAY, push(*deltas))
+        receipt = world.send(*deltas)
 
         assert receipt.accepted == 6
         refused = {index: code for index, code in codes(receipt).items() if code != "DUPLICATE"}
         assert refused == dict.fromkeys([3, 4, 8, 9], "TOO_MANY_TABLES")
-        assert {table for table, _ in buffer._gateways[GATEWAY].rows} == {"t0", "t1", "t2"}
-        assert buffer.config(GATEWAY).tables.keys() == {"t0", "t1", "t2"}
-        assert service.push(GATEWAY, push(insert("r2", table="t1", at=at_ms(20)))).accepted == 1
+        assert {table for table, _ in world.buffer._gateways[GATEWAY].rows} == {"t0", "t1", "t2"}
+        assert world.buffer.config(GATEWAY).tables.keys() == {"t0", "t1", "t2"}
+        assert world.send(insert("r2", table="t1", at=at_ms(20))).accepted == 1
 
     @pytest.mark.law("B13")
     def test_atomic_push_with_one_table_too_many_declares_nothing(
-        self, buffer: MemoryBuffer, time: GivenTime
+        self, world: GatewayWorld
     ) -> None:
         deltas = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
 
-        receipt = pusher(buffer, time_=time).push(GATEWAY, push(*deltas, atomic=True))
+        receipt = world.send(*deltas, atomic=True)
 
         assert receipt.accepted == 0
         assert codes(receipt)[3] == "TOO_MANY_TABLES"
-        assert buffer.config(GATEWAY).version == 0
+        assert world.buffer.config(GATEWAY).version == 0
 
     @pytest.mark.law("B13")
-    def test_concurrent_pushes_do_not_exceed_the_table_limit(
-        self, buffer: MemoryBuffer, time: GivenTime
-    ) -> None:
-        mine, theirs = (pusher(buffer, seed=seed, time_=time) for seed in (0, 1))
+    def test_concurrent_pushes_do_not_exceed_the_table_limit(self, world: GatewayWorld) -> None:
+        mine, theirs = (world.pusher(seed) for seed in (0, 1))
         mine.push(GATEWAY, push(insert("r1", table="t0", at=at_ms(1))))
-        saving = buffer.save_config
+        saving = world.buffer.save_config
         meanwhile = [push(insert("r1", table=f"x{number}", at=at_ms(2)))
                      for number in range(2)]  # fmt: skip
 
@@ -445,40 +411,36 @@ class TestTables:
                 theirs.push(GATEWAY, meanwhile.pop())
             saving(*asked, **named)
 
-        buffer.save_config = save_config  # type: ignore[method-assign]
+        world.buffer.save_config = save_config  # type: ignore[method-assign]
         deltas = [insert("r1", table=f"t{number}", at=at_ms(number + 2)) for number in range(3)]
         receipt = mine.push(GATEWAY, push(*deltas))
 
         assert codes(receipt) == {1: "TOO_MANY_TABLES", 2: "TOO_MANY_TABLES"}
-        assert buffer.config(GATEWAY).tables.keys() == {"t0", "x0", "x1"}
+        assert world.buffer.config(GATEWAY).tables.keys() == {"t0", "x0", "x1"}
         # Whoever remembers the configuration of before looks again before it refuses.
         assert theirs.push(GATEWAY, push(insert("r2", table="x0", at=at_ms(9)))).accepted == 1
 
     @pytest.mark.law("B13")
-    def test_table_with_a_schema_counts_towards_the_table_limit(
-        self, buffer: MemoryBuffer, time: GivenTime
-    ) -> None:
-        admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    def test_table_with_a_schema_counts_towards_the_table_limit(self, world: GatewayWorld) -> None:
         columns = [{"name": "n", "type": "json"}]
         for table in ("s1", "s2"):
-            admin.register_schema(GATEWAY, {"table": table, "columns": columns})
+            world.admin.register_schema(GATEWAY, {"table": table, "columns": columns})
 
         deltas = [insert("r1", table=table, at=at_ms(1)) for table in ("s1", "t1", "t2")]
-        receipt = service.push(GATEWAY, push(*deltas))
+        receipt = world.send(*deltas)
 
         assert codes(receipt) == {2: "TOO_MANY_TABLES"}
         with pytest.raises(LakeSyncError) as refused:
-            admin.register_schema(GATEWAY, {"table": "s3", "columns": columns})
+            world.admin.register_schema(GATEWAY, {"table": "s3", "columns": columns})
         assert refused.value.code == "TOO_MANY_TABLES"
-        admin.register_schema(GATEWAY, {"table": "t1", "columns": columns})
+        world.admin.register_schema(GATEWAY, {"table": "t1", "columns": columns})
 
     @pytest.mark.law("B13")
     def test_full_configuration_refuses_only_new_tables(
-        self, buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+        self, world: GatewayWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        service = pusher(buffer, time_=time)
-        service.push(GATEWAY, push(insert("r1", table="t1", at=at_ms(1))))
+        world.send(insert("r1", table="t1", at=at_ms(1)))
         monkeypatch.setattr(item_format, "CONFIG_BYTES_MAX", 1)
 
         deltas = [insert("r2", table=table, at=at_ms(2)) for table in ("t1", "t2")]
-        assert codes(service.push(GATEWAY, push(*deltas))) == {1: "TOO_MANY_TABLES"}
+        assert codes(world.send(*deltas)) == {1: "TOO_MANY_TABLES"}

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.layout import MAIN_LANE
-from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.log.read import RAISED_EVERY_MS
-from tests.support.builders import WALL_MS, at_ms, insert, push
-from tests.support.gateways import GivenTime, administrator, deltas_of, pulled, puller, pusher
+from tests.support.builders import at_ms, insert, push
+from tests.support.gateways import (
+    GATEWAY,
+    GatewayWorld,
+    GivenTime,
+    administrator,
+    deltas_of,
+    pulled,
+)
 from tests.support.lanes import close_all_but
 
 if TYPE_CHECKING:
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PullPage
     from lakesync.ports import Head
 
-GATEWAY = "g"
 OTHERS = 3
 """Processes that push beside the first one, each in a lane of its own."""
 
@@ -49,24 +54,23 @@ class Counting(MemoryBuffer):
 
 
 @dataclass
-class World:
+class World(GatewayWorld):
     """A gateway that several processes write to, and one process that is asked for pages."""
 
     buffer: Counting = field(default_factory=Counting)
-    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS + 60_000))
     accepted: list[tuple[int, int]] = field(default_factory=list)
     """When each push was answered, and its stamp."""
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.writers = [pusher(self.buffer, seed=n, time_=self.time) for n in range(OTHERS)]
-        self.reader = puller(self.buffer, time_=self.time)
+        super().__post_init__()
+        self.writers = [self.pusher(n) for n in range(OTHERS)]
         for number in range(4 * OTHERS):  # until each has a lane of its own
             self.time.now_ms += 1
-            self.push(number % OTHERS)
+            self.write(number % OTHERS)
         self.time.now_ms += 2 * RAISED_EVERY_MS
 
-    def push(self, writer: int) -> int:
+    def write(self, writer: int) -> int:
         """Push an edit through one of the lanes; returns the receipt's stamp."""
         self.made += 1
         delta = insert(f"r{self.made}", at=at_ms(self.made), n=self.made)
@@ -75,18 +79,13 @@ class World:
         self.accepted.append((self.time.wall_clock(), receipt.server_hlc))
         return receipt.server_hlc
 
-    def pull(self, since: int, *, deltas_max: int = 100, at_least: int = 0) -> PullPage:
-        """Ask for a page."""
-        asked = Pull("r", since, deltas_max, at_least=at_least)
-        return self.reader.pull(GATEWAY, asked)
-
     def pull_under_load(self) -> int:
         """Have heads read while two lanes are in use; returns a cursor below them."""
-        cursor = self.pull(0, at_least=STAMP_MAX).cursor
+        cursor = self.page(0, at_least=STAMP_MAX).cursor
         for writer in (0, 0, 1, 1, 2):
             self.time.now_ms += 1
-            self.push(writer)
-        page = self.pull(cursor)
+            self.write(writer)
+        page = self.page(cursor)
         assert page.behind_ms > 0
         assert page.cursor > cursor
         return cursor
@@ -101,11 +100,11 @@ def world() -> World:
 def test_pull_under_load_reuses_heads_read_just_before(world: World) -> None:
     cursor = world.pull_under_load()
     reads, main_reads = world.buffer.reads, world.buffer.main_reads
-    first = world.pull(cursor)
+    first = world.page(cursor)
     world.time.now_ms += 50
-    world.push(0)
+    world.write(0)
 
-    again = world.pull(cursor)
+    again = world.page(cursor)
 
     assert (world.buffer.reads, world.buffer.main_reads) == (reads, main_reads + 2)
     assert (again.cursor, again.records) == (first.cursor, first.records)
@@ -118,7 +117,7 @@ def test_heads_are_read_again_once_the_page_would_end_too_far_back(world: World)
     reads = world.buffer.reads
     world.time.now_ms += RAISED_EVERY_MS
 
-    page = world.pull(cursor)
+    page = world.page(cursor)
 
     assert world.buffer.reads == reads + 1
     assert page.cursor >= world.accepted[-1][1]
@@ -128,9 +127,9 @@ def test_heads_are_read_again_once_the_page_would_end_too_far_back(world: World)
 @pytest.mark.parametrize("at_least", ["fresh", "receipt"])
 def test_pull_with_at_least_is_not_served_from_older_heads(world: World, at_least: str) -> None:
     cursor = world.pull_under_load()
-    receipt = world.push(0)
+    receipt = world.write(0)
 
-    page = world.pull(cursor, at_least=STAMP_MAX if at_least == "fresh" else receipt)
+    page = world.page(cursor, at_least=STAMP_MAX if at_least == "fresh" else receipt)
 
     assert page.cursor >= receipt
     assert page.behind_ms == 0 or at_least == "receipt"
@@ -139,23 +138,23 @@ def test_pull_with_at_least_is_not_served_from_older_heads(world: World, at_leas
 @pytest.mark.law("B15")
 def test_pull_at_the_cursor_of_the_recent_heads_reads_them_again(world: World) -> None:
     cursor = world.pull_under_load()
-    top = world.pull(cursor).cursor
+    top = world.page(cursor).cursor
     reads = world.buffer.reads
 
-    world.pull(top)
+    world.page(top)
 
     assert world.buffer.reads == reads + 1
 
 
 @pytest.mark.law("B15")
 def test_reading_many_pages_reads_heads_for_the_first_and_last_page_only(world: World) -> None:
-    world.pull(0, at_least=STAMP_MAX)
+    world.page(0, at_least=STAMP_MAX)
     reads = world.buffer.reads
     cursors = [0]
-    page = world.pull(0, deltas_max=2)
+    page = world.page(0, deltas_max=2)
     while page.has_more:
         cursors.append(page.cursor)
-        page = world.pull(page.cursor, deltas_max=2)
+        page = world.page(page.cursor, deltas_max=2)
 
     assert len(cursors) > 3
     assert world.buffer.reads == reads + 2
@@ -180,7 +179,7 @@ def test_heads_are_read_again_after_a_new_configuration_horizon_or_list_of_lanes
     CHANGES[change](world)
     reads = world.buffer.reads
 
-    world.pull(cursor)
+    world.page(cursor)
 
     assert world.buffer.reads > reads
 
@@ -188,7 +187,7 @@ def test_heads_are_read_again_after_a_new_configuration_horizon_or_list_of_lanes
 @pytest.mark.law("B15")
 def test_clock_step_back_does_not_make_recent_heads_younger() -> None:
     world, steady = World(), GivenTime(0)
-    world.reader = PullService(
+    world.pulls = PullService(
         world.buffer, wall_clock=world.time.wall_clock, monotonic_ms=steady.wall_clock
     )
     cursor = world.pull_under_load()
@@ -197,7 +196,7 @@ def test_clock_step_back_does_not_make_recent_heads_younger() -> None:
         steady.now_ms += steady_ms
         reads = world.buffer.reads
 
-        world.pull(cursor)
+        world.page(cursor)
 
         assert world.buffer.reads == reads + 1
 
@@ -218,19 +217,19 @@ def test_no_page_ends_further_back_than_permitted_whatever_the_order_of_steps(
     steps: list[tuple[str, int]],
 ) -> None:
     world = World()
-    cursors = [world.pull(0, at_least=STAMP_MAX).cursor] * 3
+    cursors = [world.page(0, at_least=STAMP_MAX).cursor] * 3
     read: list[list[str]] = [[], [], []]
     for step, number in steps:
         if step == "push":
             world.time.now_ms += 1
-            world.push(number)
+            world.write(number)
         elif step == "wait":
             world.time.now_ms += number
         elif step == "close":
             close_all_but(world.buffer, GATEWAY)
         else:
             newest = world.accepted[-1][1]
-            page = world.pull(
+            page = world.page(
                 cursors[number], deltas_max=1 if step == "page" else 100,
                 at_least=newest if step == "ask" else 0,
             )  # fmt: skip

@@ -11,8 +11,9 @@ from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Resync
 from lakesync.errors import Contention, CursorExpired
 from tests.support.builders import insert
+from tests.support.gateways import GATEWAY, MINE
 from tests.support.lagging import LaggingBuffer
-from tests.support.readers import GATEWAY, MINE, Reader, World, bucket
+from tests.support.readers import Reader, World, bucket
 
 if TYPE_CHECKING:
     from lakesync.ports import LogSlice
@@ -176,7 +177,7 @@ class TestResync:
         ann.sync(world)
         ann.sub = "bob"
         with pytest.raises(CursorExpired):
-            world.pull_service.pull(GATEWAY, ann.asks())
+            world.pulls.pull(GATEWAY, ann.asks())
 
     def test_events_that_become_visible_are_read_from_the_log(self, world: World) -> None:
         world.rules(bucket(MINE, tables=["events"]))

@@ -14,10 +14,8 @@ from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.log.lanes import Limits
 from tests.support.builders import at_ms, delete, insert, push, update
-from tests.support.gateways import administrator, pusher
+from tests.support.gateways import GATEWAY, MINE, administrator, pusher
 from tests.support.readers import (
-    GATEWAY,
-    MINE,
     Reader,
     World,
     bucket,
@@ -204,7 +202,7 @@ class TestSparse:
         world.rules(bucket(MINE))
         for number in range(300):
             world.push(insert(f"r{number}", owner="bob", at=number + 1))
-        service = world.pull_service
+        service = world.pulls
         pull = Pull("ann", deltas_max=5, claims={"sub": "ann"})
         first = service.pull(GATEWAY, pull)
         again = [page.cursor for page in world.pages(pull)]
@@ -218,7 +216,7 @@ class TestSparse:
         for number in range(500):
             world.push(insert(f"r{number}", owner="bob", at=number + 1))
         world.push(insert("mine", owner="ann", at=9_999))
-        page = world.pull_service.pull(GATEWAY, Pull("ann", deltas_max=10, claims={"sub": "ann"}))
+        page = world.pulls.pull(GATEWAY, Pull("ann", deltas_max=10, claims={"sub": "ann"}))
 
         assert (page.count, page.has_more) == (1, False)
 
@@ -313,7 +311,7 @@ class TestScope:
         ann.sync(world)
         pull = replace(ann.asks(), claims={"sub": "ann", "exp": 9})
 
-        assert world.pull_service.pull(GATEWAY, pull).resync is None
+        assert world.pulls.pull(GATEWAY, pull).resync is None
 
     def test_rule_change_during_a_snapshot_expires_it(self, world: World) -> None:
         world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
@@ -322,9 +320,7 @@ class TestScope:
         page = next(world.pages(replace(ann.asks(), snapshot=SNAPSHOT)))
         world.rules(bucket(MINE))
         with pytest.raises(CursorExpired):
-            world.pull_service.pull(
-                GATEWAY, replace(ann.asks(), snapshot=page.snapshot, scope=page.scope)
-            )
+            world.pulls.pull(GATEWAY, replace(ann.asks(), snapshot=page.snapshot, scope=page.scope))
 
         assert page.snapshot
 
@@ -345,7 +341,7 @@ class TestWrites:
 
         for atomic in (False, True):
             asked = replace(wanted, atomic=atomic)
-            receipts = [world.push_service.push(GATEWAY, asked) for _ in range(2)]
+            receipts = [world.pushes.push(GATEWAY, asked) for _ in range(2)]
             errors = [outcome.error for receipt in receipts for outcome in receipt.outcomes]
             assert len({id(error) for error in errors}) == 4
 
@@ -699,10 +695,10 @@ class TestWithoutAScope:
             world.push(insert(f"r{number}", owner="ann", state="open", at=number))
         world.rules(bucket({"column": "state", "op": "eq", "value": "open"}))
         pull = Reader("ann", limit=1, cursor=first).asks()
-        page = world.pull_service.pull(GATEWAY, pull)
+        page = world.pulls.pull(GATEWAY, pull)
 
         with pytest.raises(ValidationFailed) as refused:
-            world.pull_service.pull(GATEWAY, replace(pull, snapshot=page.snapshot))
+            world.pulls.pull(GATEWAY, replace(pull, snapshot=page.snapshot))
 
         assert refused.value.field == "scope"
 

@@ -9,18 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core.messages import Pull
 from lakesync.errors import RulesRefused
 from lakesync.gateway import admin_changes as trial
 from lakesync.gateway.admin_changes import TableTrial, trial_to_json
-from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
-from tests.support.gateways import GivenTime, administrator, deltas_of, puller, pusher
+from tests.support.builders import WALL_MS, at_ms, delete, insert, update
+from tests.support.gateways import (
+    GATEWAY,
+    MINE,
+    GatewayWorld,
+    GivenTime,
+    deltas_of,
+)
 
 if TYPE_CHECKING:
     from lakesync.ports import RowSlice
 
-GATEWAY = "g"
-MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 OPEN = {"column": "state", "op": "eq", "value": "open"}
 
 
@@ -28,25 +31,13 @@ def bucket(*filters: dict[str, Any], name: str = "b", **more: Any) -> dict[str, 
     return {"name": name, "tables": ["todos"], "filters": list(filters)} | more
 
 
-class World:
+class World(GatewayWorld):
     """A gateway with tables, and an administrator who tries rules."""
 
-    def __init__(self, buffer: MemoryBuffer | None = None, time: GivenTime | None = None) -> None:
-        self.buffer = buffer or MemoryBuffer()
-        self.time = time or GivenTime(WALL_MS)
-        self.admin = administrator(self.buffer, time_=self.time)
-        self.service = pusher(self.buffer, time_=self.time)
-        columns = [{"name": name, "type": "string"} for name in ("owner", "state", "title")]
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for table in ("events", "notes", "todos"):
-            body = {"table": table, "columns": columns, "append": table == "events"}
-            self.admin.register_schema(GATEWAY, body)
-
-    def push(self, *deltas: Any) -> None:
-        self.time.now_ms += 10
-        assert self.service.push(GATEWAY, push(*deltas)).accepted == len(deltas)
-
-    def rules(self, *buckets: dict[str, Any], omit: Any = ()) -> None:
-        self.admin.save_rules(GATEWAY, {"buckets": list(buckets), "omit": list(omit)})
+            self.declare(table, columns=("owner", "state", "title"), append=table == "events")
 
     def tries(
         self, *buckets: dict[str, Any], omit: Any = (), **claims: Any
@@ -57,8 +48,7 @@ class World:
 
     def sees(self, **claims: Any) -> set[tuple[str, str]]:
         """Return the rows of todos that a new client pulls, by the rules in force."""
-        reader = puller(self.buffer, time_=self.time)
-        page = reader.pull(GATEWAY, Pull("x", deltas_max=10_000, claims=claims, removes=True))
+        page = self.page(deltas_max=10_000, claims=claims, removes=True)
         alive: set[tuple[str, str]] = set()
         for delta in deltas_of(page):
             key = (delta.table, delta.row_id)

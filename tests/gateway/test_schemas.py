@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.config import config_from_json, config_to_json
 from lakesync.core.schema import schema_to_json
 from lakesync.errors import Conflict, NotFound, SchemaMismatch
-from tests.support.builders import WALL_MS, at_ms, insert, push, update
-from tests.support.gateways import GivenTime, administrator, pulled, pusher
-
-if TYPE_CHECKING:
-    from lakesync.gateway.admin import AdminService
-    from lakesync.gateway.push import PushService
-
-GATEWAY = "g"
+from tests.support.builders import at_ms, insert, push, update
+from tests.support.gateways import GATEWAY, GatewayWorld, pulled
 
 
-class Registry:
+class Registry(GatewayWorld):
     """A gateway's administrator and one process that takes pushes, on one buffer."""
-
-    def __init__(self) -> None:
-        self.buffer = MemoryBuffer()
-        self.time = GivenTime(WALL_MS + 60_000)
-        self.admin: AdminService = administrator(self.buffer, time_=self.time)
-        self.service: PushService = pusher(self.buffer, time_=self.time)
 
     def register(self, table: str, *columns: str, **more: object) -> Any:
         listed = [dict(zip(("name", "type"), item.split(":"), strict=True)) for item in columns]
         body = {"table": table, "columns": listed} | more
         return self.admin.register_schema(GATEWAY, body)
-
-    def rules(self, *buckets: dict[str, Any]) -> None:
-        body = {"buckets": [{"name": str(n), **each} for n, each in enumerate(buckets)]}
-        self.admin.save_rules(GATEWAY, body)
 
     def names(self, claims: dict[str, Any]) -> list[str]:
         shown = self.admin.schemas_for(GATEWAY, claims)
@@ -97,7 +80,7 @@ def test_each_delta_of_a_push_is_checked_against_its_schema(registry: Registry) 
         update("r0", at=at_ms(5), title=None),
     ]
 
-    receipt = registry.service.push(GATEWAY, push(*deltas))
+    receipt = registry.pushes.push(GATEWAY, push(*deltas))
 
     refused = [(outcome.index, outcome.error) for outcome in receipt.outcomes if outcome.error]
     assert [(index, error.code, error.field) for index, error in refused] == [
@@ -110,24 +93,24 @@ def test_each_delta_of_a_push_is_checked_against_its_schema(registry: Registry) 
 @pytest.mark.law("S2", "S3")
 def test_warm_process_accepts_a_new_column_with_the_next_push(registry: Registry) -> None:
     registry.register("todos", "title:string")
-    registry.service.push(GATEWAY, push(insert("r0", at=at_ms(0), title="a")))
+    registry.pushes.push(GATEWAY, push(insert("r0", at=at_ms(0), title="a")))
     registry.register("todos", "title:string", "done:boolean")
 
     # This process still knows the schema of before, and no commit would tell it.
-    receipt = registry.service.push(GATEWAY, push(insert("r1", at=at_ms(1), done=True)))
+    receipt = registry.pushes.push(GATEWAY, push(insert("r1", at=at_ms(1), done=True)))
 
     assert (receipt.accepted, receipt.outcomes) == (1, ())
-    wrong = registry.service.push(GATEWAY, push(insert("r2", at=at_ms(2), done=1)))
+    wrong = registry.pushes.push(GATEWAY, push(insert("r2", at=at_ms(2), done=1)))
     assert [outcome.error and outcome.error.field for outcome in wrong.outcomes] == ["done"]
 
 
 @pytest.mark.law("S2", "S3")
 def test_process_that_has_only_refused_deltas_learns_of_a_new_schema(registry: Registry) -> None:
     registry.register("notes", "body:string")
-    registry.service.push(GATEWAY, push(insert("r0", at=at_ms(0), table="notes", x=1)))
+    registry.pushes.push(GATEWAY, push(insert("r0", at=at_ms(0), table="notes", x=1)))
     registry.register("notes", "body:string", "x:integer")
 
-    receipt = registry.service.push(
+    receipt = registry.pushes.push(
         GATEWAY, push(insert("r1", at=at_ms(1), table="notes", x=1), atomic=True)
     )
 
@@ -139,11 +122,11 @@ def test_strict_gateway_refuses_deltas_of_tables_without_a_schema(
     registry: Registry,
 ) -> None:
     registry.register("todos", "title:string")
-    registry.service.push(GATEWAY, push(insert("f0", at=at_ms(0), table="free", x=1)))
+    registry.pushes.push(GATEWAY, push(insert("f0", at=at_ms(0), table="free", x=1)))
     registry.admin.set_strict(GATEWAY, strict=True)
     deltas = [insert("f1", at=at_ms(1), table="free", x=1), insert("r1", at=at_ms(2), title="a")]
 
-    receipt = registry.service.push(GATEWAY, push(*deltas))
+    receipt = registry.pushes.push(GATEWAY, push(*deltas))
 
     [refused] = receipt.outcomes
     assert refused.error is not None
@@ -154,7 +137,7 @@ def test_strict_gateway_refuses_deltas_of_tables_without_a_schema(
     assert registry.admin.schemas(GATEWAY).strict
     # Every process learns of it, also one that has only refusals to tell.
     registry.admin.set_strict(GATEWAY, strict=False)
-    again = registry.service.push(GATEWAY, push(deltas[0]))
+    again = registry.pushes.push(GATEWAY, push(deltas[0]))
     assert (again.accepted, again.outcomes) == (1, ())
 
 
@@ -243,7 +226,7 @@ def test_refused_schema_leaves_a_configuration_that_can_be_read_back(registry: R
 def test_delete_wins_is_declared_before_the_first_row_and_never_changed(registry: Registry) -> None:
     registry.register("todos", "title:string", deleteWins=True)
     registry.register("notes", "title:string")
-    registry.service.push(GATEWAY, push(insert(at=at_ms(1), table="jots", title="x")))
+    registry.pushes.push(GATEWAY, push(insert(at=at_ms(1), table="jots", title="x")))
 
     registry.register("todos", "title:string", "more:string", deleteWins=True)
     for table, wins in (("todos", False), ("notes", True)):

@@ -5,30 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.delta import Op, parse
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.visibility import state_without
 from lakesync.errors import CursorExpired
-from lakesync.log.lanes import Limits
-from lakesync.maintenance.horizons import Trimmer
-from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records, decode_row_state
-from tests.support.builders import WALL_MS, push
-from tests.support.gateways import GivenTime, administrator, puller, pusher
+from tests.support.gateways import GATEWAY, GatewayWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage, Resync
 
-GATEWAY = "g1"
 TABLES = ("todos", "events", "lists", "other")
-MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
 
 def bucket(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -37,55 +29,20 @@ def bucket(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def bucket_without_write(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": "mine", "tables": ["todos"], "filters": list(filters)} | more
+    return {"tables": ["todos"], "filters": list(filters)} | more
 
 
-@dataclass
-class World:
-    """A gateway with a schema and rules, in memory, and a clock that is given."""
-
-    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
-    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
-    limits: Limits = field(default_factory=Limits)
+class World(GatewayWorld):
+    """A gateway whose tables have schemas, one of events among them."""
 
     def __post_init__(self) -> None:
-        self.push_service = pusher(self.buffer, time_=self.time, limits=self.limits)
-        self.pull_service = puller(self.buffer, time_=self.time, limits=self.limits)
-        columns = [{"name": name, "type": "string"} for name in ("owner", "title", "state")]
+        super().__post_init__()
         for table in TABLES:
-            body = {"table": table, "columns": columns, "append": table == "events"}
-            administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body)
-
-    def rules(self, *buckets: dict[str, Any], omit: Sequence[dict[str, Any]] = ()) -> None:
-        named = [b | {"name": str(n)} for n, b in enumerate(buckets)]
-        body = {"version": 1, "buckets": named, "omit": list(omit)}
-        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body)
-
-    def flush_and_trim(self) -> None:
-        """Let a minute pass, and leave nothing of the log."""
-        self.time.now_ms += 2 * VISIBLE_MS_MAX
-        heads = self.buffer.heads(GATEWAY)
-        top = max(head.commit for head in heads.values())
-        for table in TABLES:
-            self.buffer.save_flushed_table(GATEWAY, table, top)
-        state = self.buffer.flush_state(GATEWAY)
-        self.buffer.save_flush_state(GATEWAY, state, FlushState(top))
-        Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY)
-
-    def push(
-        self, *deltas: Delta, sub: str = "c1", atomic: bool = False, trusted: bool = False
-    ) -> list[str]:
-        """Push; give the codes of what was refused."""
-        self.time.now_ms += 10
-        whose = deltas[0].client_id if deltas else sub
-        wanted = replace(push(*deltas, client=whose), claims={"sub": sub}, atomic=atomic)
-        wanted = replace(wanted, trusted=trusted)
-        receipt = self.push_service.push(GATEWAY, wanted)
-        return [outcome.error.code for outcome in receipt.outcomes if outcome.error]
+            self.declare(table, columns=("owner", "title", "state"), append=table == "events")
 
     def pages(self, pull: Pull) -> Iterator[PullPage]:
         while True:
-            page = self.pull_service.pull(GATEWAY, pull)
+            page = self.pulls.pull(GATEWAY, pull)
             yield page
             if not page.has_more:
                 return
