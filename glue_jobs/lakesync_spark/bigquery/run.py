@@ -40,7 +40,6 @@ class DeliveryReport:
         return "; ".join(f"{table}: {reason}" for table, reason in sorted(self.failed.items()))
 
     def as_json(self) -> str:
-        """Return all of it."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
@@ -54,11 +53,8 @@ def run(
     """Process large backlogs until none is left, or time runs out. Safe to repeat and to kill.
 
     Args:
-        spark: the session.
-        deliverer: works on one table.
         places: gives the tables with large backlogs.
         queue: notifies the function of each table: it handles what is left.
-        has_time: asked before each step.
     """
     report = DeliveryReport()
     done: set[DeliveryPlace] = set()

@@ -179,7 +179,6 @@ def catalogue_settings(
     """Return the Spark configuration of the lake's catalogue, with its secret.
 
     Args:
-        arguments: the job's.
         secrets: gives boto3's client of Secrets Manager in a region.
     """
     catalogue, region = arguments.catalogue, region_of(arguments.stack)

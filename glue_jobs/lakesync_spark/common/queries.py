@@ -48,7 +48,6 @@ def asked(rows: DataFrame, text: Callable[[str], str]) -> DataFrame:
     """Return a data frame of a query on rows.
 
     Args:
-        rows: the rows.
         text: gives the query for the rows' view name.
     """
     with view_of(rows) as name:

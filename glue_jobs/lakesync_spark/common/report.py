@@ -52,7 +52,6 @@ class Report:
         return "; ".join(sentences)
 
     def as_json(self) -> str:
-        """Return all of it."""
         return json.dumps(asdict(self), sort_keys=True, default=sorted)
 
 

@@ -27,7 +27,6 @@ def start_session(name: str, catalogue: Mapping[str, str]) -> SparkSession:
     """Return the session of a job, with the settings in force.
 
     Args:
-        name: the job's.
         catalogue: the Spark configuration of the lake's catalogue. It is not among Glue's
             arguments, which would expose its secret, and Glue does not allow setting it later.
     """

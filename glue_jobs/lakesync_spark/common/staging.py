@@ -43,9 +43,7 @@ def read_deltas(
     """Return the deltas of a chain above a commit; each commit once, however batches overlap.
 
     Args:
-        spark: the session.
         root: where object keys begin, as ``s3://bucket``.
-        links: the chain.
         names: the columns, by their lake names, and their names in the objects; one that an object
             lacks is NULL there.
         applied: commits at or below it are left out.

@@ -30,9 +30,7 @@ class SparkStretches:
     """`lakesync.connectors.large_polls.ReadsStretches` on Spark.
 
     Args:
-        spark: the session.
         opens: opens a task's source and destination, where the task runs.
-        keep_s: the interval of renewals of the lease.
     """
 
     def __init__(

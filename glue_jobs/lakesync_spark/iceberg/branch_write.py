@@ -46,11 +46,9 @@ def replace_rows(
     """Put rows in the place of those with the same ids. Safe to repeat, and to kill.
 
     Args:
-        spark: the session.
         table: the table as it was read: its snapshot must still be current at the end.
         change: gives the changed rows from a table's rows; their `COMMIT_STAMP` is greater than
             that of any of these.
-        properties: what the snapshot carries.
         broadcast: whether the ids of the rows that change fit into memory.
 
     Raises:

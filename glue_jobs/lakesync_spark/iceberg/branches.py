@@ -58,12 +58,6 @@ def move_tag(java_table: Any, name: str, snapshot_id: int, *, is_new: bool) -> b
 def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> None:
     """Move the main branch and the tag to the end of a branch, and drop it, in one commit.
 
-    Args:
-        spark: the session.
-        table: the table.
-        branch: its end carries a mark.
-        start: the snapshot that must be current.
-
     Raises:
         Conflict: another one is, or the branch is gone; nothing took effect.
     """

@@ -19,9 +19,6 @@ def change_rows(deltas: str, kind: Kind, columns: Sequence[LakeColumn], synced_a
 
     Args:
         deltas: a query of staged rows, with JSON text by column.
-        kind: whose columns to give.
-        columns: the table's columns.
-        synced_at: an SQL literal.
     """
     names = [f"`{column.name}`" for column in columns]
     texts = {column.name: f"`{_text(column.name)}`" for column in columns}
@@ -55,6 +52,5 @@ def _text(name: str) -> str:
 
 
 def _carried(texts: Mapping[str, str]) -> str:
-    """Return the SQL of the names of the columns that a delta carries."""
     names = (f"if({text} IS NULL, '', '{name}')" for name, text in texts.items())
     return f"array_remove(CAST(array({', '.join(names)}) AS ARRAY<STRING>), '')"

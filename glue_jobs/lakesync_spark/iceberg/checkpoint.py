@@ -57,10 +57,7 @@ def build(
     """Build a checkpoint of what is in the lake. Safe to repeat, to kill, and to do twice at once.
 
     Args:
-        spark: the session.
         objects: opens the bucket of checkpoints, here and in the tasks that read rows.
-        arguments: what to build.
-        now_ms: the time.
 
     Raises:
         Conflict: the lake's rows are not the buffer's, or too far behind, or another stack's.
@@ -94,7 +91,6 @@ def build(
 
 
 def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[str, LakeTable]:
-    """Return the state tables that there are, by name."""
     flushed: Flushed = arguments.flushed
     by_name = {}
     for name in flushed.tables:

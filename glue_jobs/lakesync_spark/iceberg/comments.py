@@ -30,7 +30,6 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
 
     Args:
         table: the table; its properties already describe its columns.
-        wanted: the comments by column.
     """
     now = all_comments(table)
     own = {name: text for name, text in own_comments(table.kind).items() if not now.get(name)}

@@ -25,7 +25,6 @@ class ErasedTable:
     """Branches and tags that are not LakeSync's: they keep old versions that were not erased."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
         return {
             "table": self.name.replace("`", ""),
             "kind": self.kind,
@@ -51,7 +50,6 @@ class ErasureReport:
     """From when on a repetition removes what is left; 0 if nothing is."""
 
     def as_json(self) -> str:
-        """Return all of it."""
         return json.dumps(
             {
                 "tables": [table.as_dict() for table in self.tables],

@@ -95,9 +95,7 @@ def kept_texts(
     """Return the SQL of a map: by column, each JSON text that its typed value cannot give back.
 
     Args:
-        columns: the columns.
         values: the SQL of each typed value, by column.
-        texts: the SQL of its JSON text.
     """
     lost = {c.name: is_lost(c.type, values[c.name], texts[c.name]) for c in columns}
     if not lost:

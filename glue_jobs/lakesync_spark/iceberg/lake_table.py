@@ -103,7 +103,6 @@ class LakeTable:
 
     @property
     def owner(self) -> Owner:
-        """Whose the table is, as it was made."""
         properties = self._table.properties()
         return Owner(*(str(properties.get(name) or "") for name in (STACK, GATEWAY, WRITTEN)))
 
@@ -138,7 +137,6 @@ class LakeTable:
         return tuple(column for column in columns if column is not None)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return all columns as Iceberg has them."""
         return fields_of(self._session, self._table.schema())
 
     def record_columns(self, columns: Sequence[LakeColumn]) -> None:
@@ -155,7 +153,6 @@ class LakeTable:
         self.refresh()
 
     def has_field(self, name: str) -> bool:
-        """Return whether there is a column, or a field of one, under a dotted name."""
         return self._table.schema().findField(name) is not None
 
     def batch_mark(self) -> BatchMark:
@@ -204,7 +201,6 @@ class LakeTable:
 
         Args:
             pairs: the dropped column, and the one that gets its name.
-            expected: the snapshot that must be current.
 
         Raises:
             Conflict: the table has changed; nothing took effect.

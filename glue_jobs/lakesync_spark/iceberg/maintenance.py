@@ -64,10 +64,8 @@ def maintain(
     """Do what pays off for every table. Safe to repeat, to kill, and to run beside merges.
 
     Args:
-        spark: the session.
         store: the store of the leases; its clock is the run's.
         arguments: the tables, and how long snapshots are kept.
-        run_id: the holder of the leases.
     """
     work = _Maintenance(spark, store, arguments, run_id)
     with table_threads(spark, TABLES_AT_ONCE_MAX) as threads:

@@ -63,11 +63,9 @@ class TableReport:
 
     @property
     def now(self) -> TableFigures:
-        """What the table consists of, as it was seen last."""
         return self.after or self.before
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
         return {
             "table": self.name.replace("`", ""),
             "gateway": self.gateway,
@@ -115,6 +113,5 @@ class MaintenanceReport:
         return "; ".join(f"{table.name}: {table.reason}" for table in failed)
 
     def as_json(self) -> str:
-        """Return all of it."""
         tables = (table.as_dict() for table in self.tables)
         return json.dumps({**self.sums(), "each": sorted(tables, key=lambda one: one["table"])})

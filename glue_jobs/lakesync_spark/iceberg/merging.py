@@ -48,10 +48,7 @@ def merged(
     Args:
         folded: as `lakesync_spark.common.fold.fold` gives them.
         rows: a query of state rows, with all rows that the deltas may belong to.
-        columns: the table's columns.
-        given: the names of those that deltas may have.
         synced: the sync columns' values for changed rows.
-        all_rows: whether to give unchanged rows, too.
         delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     names = (ALIVE, DELETED, *synced.columns, *given)
@@ -68,7 +65,6 @@ def merged(
 
 
 def _compared(joined: str, columns: Sequence[LakeColumn], given: Collection[str]) -> str:
-    """Decide for each column which register wins, and for each row whether it changes."""
     alive, deleted = f"{_LATEST}{ALIVE}", f"{_LATEST}{DELETED}"
     latest = (
         f"greatest(coalesce({name}, 0L), coalesce({_GIVEN}{name}, 0L)) AS {_GREATER}{name}"
@@ -142,7 +138,6 @@ def _valued(
 
 
 def _stamped(valued: str, columns: Sequence[LakeColumn], given: Collection[str]) -> str:
-    """Add the winning stamps, and the texts that their values cannot represent."""
     names = (f"`{column.name}`" for column in columns)
     parts = (ID, *names, COMMIT_STAMP, SYNCED_AT, ALIVE, DELETED)
     return selected(valued, (*parts, *_of_registers(columns, given)))

@@ -72,7 +72,6 @@ class RebuildReport:
     written: bool = False
 
     def as_json(self) -> str:
-        """Return all of it."""
         return json.dumps(asdict(self))
 
 
@@ -162,7 +161,6 @@ class _Rebuild:
         return self._bench.spark.table(self._name.changes).select(ID).distinct().count()
 
     def _compared(self, rows: LakeTable) -> DataFrame:
-        """Return the rows as they should be, beside those that there are."""
         columns = rows.columns()
         there = {column.name for column in columns}
         given = [column for column in self._changes.columns if column.name in there]
@@ -207,13 +205,7 @@ class _Rebuild:
 
 
 def deltas_of(changes: str, columns: Sequence[LakeColumn], upto: Stamp) -> str:
-    """Return a query of a changes table's deltas as batches have them: with JSON text by column.
-
-    Args:
-        changes: a view of the table.
-        columns: those of its columns that are asked for.
-        upto: the last commit.
-    """
+    """Return a query of a changes table's deltas as batches have them: with JSON text by column."""
     texts = (
         f"if(array_contains({CARRIED}, '{c.name}'), coalesce({TEXTS}['{c.name}'],"
         f" {text_of(f'`{c.name}`', c.type)}, 'null'), NULL) AS `{c.name}`"

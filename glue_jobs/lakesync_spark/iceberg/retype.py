@@ -69,13 +69,7 @@ def fill_helpers(
 def retyped_state(
     rows: DataFrame, columns: Sequence[LakeColumn], retyped: Sequence[LakeColumn]
 ) -> DataFrame:
-    """Return state rows with the helper columns filled: each is a view of its text.
-
-    Args:
-        rows: rows of the state table.
-        columns: its columns, as they are.
-        retyped: those that change, as they will be.
-    """
+    """Return state rows with the helper columns filled: each is a view of its text."""
     before = {column.name: column for column in columns}
     texts = {c.name: register_text(before[c.name]) for c in retyped}
     typed_rows = asked(rows, lambda view: opened(view, columns)).withColumns(

@@ -63,11 +63,6 @@ def write_chunks(
 
     A repeated task writes the same bytes under the same names. Cost: one chunk in memory
     for each task, and 40 us a row of five columns.
-
-    Args:
-        rows: the state table.
-        columns: its columns.
-        to: where the chunks go.
     """
     names = tuple(column.written for column in columns)
 
@@ -119,7 +114,6 @@ def _cuts(
 
 
 def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, StoredRow]]:
-    """Yield the rows of a batch as the buffer holds them."""
     ids, alive, deleted = (batch.column(index).to_pylist() for index in range(3))
     by_column = [
         (name, *(part.to_pylist() for part in batch.column(index).flatten()))

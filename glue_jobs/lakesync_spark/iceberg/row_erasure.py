@@ -155,11 +155,7 @@ class _TableErasure:
         return erased
 
     def _delete(self, properties: dict[str, str]) -> int:
-        """Delete the rows' deltas; of a state table a deletion has left nothing but its stamp.
-
-        Raises:
-            Conflict: a row has values in the state table.
-        """
+        """Delete the rows' deltas; of a state table a deletion has left nothing but its stamp."""
         bearing = self._spark.table(self._table.name).where(self._bears())
         number = bearing.count()
         if number and self._kind == STATE_TABLE.name:
@@ -203,11 +199,6 @@ class _TableErasure:
         return str(self._table.java.location())
 
     def _prefix(self) -> str:
-        """Return the table's location in the bucket.
-
-        Raises:
-            Conflict: it is elsewhere, where this job has no permissions.
-        """
         location = self._location()
         if not location.startswith(f"{self._store.root}/"):
             raise Conflict(f"{self._table.name} was moved out of the bucket; erase the rows there")

@@ -114,7 +114,6 @@ class _Run:
                 self._end(ended)
 
     def _fill(self, threads: ThreadPoolExecutor) -> None:
-        """Put tables to work while there is room."""
         while len(self._at_work) < TABLES_AT_ONCE_MAX:
             if not self._ready and not self._take():
                 return

@@ -73,7 +73,6 @@ def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
 
     Args:
         rows: the table, or a query of all its columns.
-        columns: the table's own.
 
     Returns:
         A query of the table's columns, `ALIVE`, `DELETED`, and for each column `AT` and `KEPT`.
@@ -108,7 +107,6 @@ def registers(rows: str, columns: Sequence[LakeColumn]) -> str:
 
     Args:
         rows: the table, or a query of all its columns.
-        columns: the table's own.
 
     Returns:
         A query of `ID`, `ALIVE`, `DELETED`, and a register ``(hlc, client_id, json)`` under the
@@ -133,7 +131,6 @@ def closed(rows: str, columns: Sequence[LakeColumn], *, delete_wins: bool = Fals
     Args:
         rows: a query of `ID`, the typed values, `COMMIT_STAMP`, `SYNCED_AT`, `ALIVE`, `DELETED`,
             and for each column `AT` and `KEPT`.
-        columns: the table's columns.
         delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     names = [column.name for column in columns]

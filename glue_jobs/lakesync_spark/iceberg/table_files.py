@@ -46,11 +46,7 @@ class TableFiles:
         self._refresh()
 
     def figures(self, older_than_ms: int) -> TableFigures:
-        """Count. Reads metadata; a Spark job only where there are enough files to look at each.
-
-        Args:
-            older_than_ms: snapshots from before are old.
-        """
+        """Count. Reads metadata; a Spark job only where there are enough files to look at each."""
         self._refresh()
         snapshot = self._table.currentSnapshot()
         if snapshot is None:
@@ -177,7 +173,6 @@ class TableFiles:
         self._refresh()
 
     def rewrite_manifests(self, properties: Mapping[str, str]) -> None:
-        """Join manifests."""
         _with(self._actions.rewriteManifests(self._table), {}, properties).execute()
         self._refresh()
 
@@ -214,7 +209,6 @@ class TableFiles:
 
 
 def _with(action: Any, options: Mapping[str, object], properties: Mapping[str, str]) -> Any:
-    """Return an action its options, and its snapshots their properties."""
     for name, value in options.items():
         action = action.option(name, str(value))
     for name, value in properties.items():

@@ -40,8 +40,6 @@ class TableRun:
         """Prepare the work.
 
         Args:
-            bench: what all steps need.
-            arguments: the run's.
             report: what is told of the table; others tell of theirs at the same time.
             table: as ``gateway/table``.
             stuck: the tables, and claims that are none, that the run has given up; added to here.

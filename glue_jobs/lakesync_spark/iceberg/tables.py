@@ -58,17 +58,14 @@ class TableName(NamedTuple):
 
     @property
     def database(self) -> str:
-        """The database, as SQL writes it."""
         return f"`{self.catalog}`.`{lake_database(self.prefix, self.gateway)}`"
 
     @property
     def rows(self) -> str:
-        """The table of current rows, or of events."""
         return f"{self.database}.`{self.lake_table}`"
 
     @property
     def changes(self) -> str:
-        """The table of deltas."""
         return f"{self.database}.`{self.lake_table}{CHANGES_SUFFIX}`"
 
 
@@ -151,7 +148,6 @@ def create_table(
 
 
 def _definitions(kind: Kind, columns: Sequence[LakeColumn]) -> list[str]:
-    """Return the columns of a table as DDL declares them, in order."""
     head, tail = ([f"`{n}` {t}" for n, t in part.items()] for part in (kind.head, kind.tail))
     return [*head, *map(definition, columns), *tail]
 
@@ -166,9 +162,6 @@ def evolve_table(
     """Bring a table to the wanted columns, and give the columns that it has then.
 
     Args:
-        spark: the session.
-        table: the table, refreshed.
-        wanted: the columns that a batch needs.
         batches: those that need them; the newest schema says how the table is laid out.
         properties: what the snapshot of a conversion carries: the mark as it is.
 

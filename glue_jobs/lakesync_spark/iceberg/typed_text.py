@@ -26,7 +26,6 @@ def text_of(value: str, type_name: str) -> str:
     """Return the JSON text that a typed value stands for; NULL for NULL, and where it has none.
 
     Args:
-        value: an SQL expression of the type.
         type_name: one of `lakesync.core.column_types.TYPES`, or ``decimal(p,s)``.
     """
     decimal = precision_scale(type_name)

@@ -48,7 +48,6 @@ class Workbench:
 
     @property
     def now(self) -> str:
-        """The time, as an SQL literal."""
         return f"TIMESTAMP '{self.store.now:%Y-%m-%d %H:%M:%S}Z'"
 
     def find(self, name: str) -> Target | None:
@@ -69,5 +68,4 @@ class Workbench:
         return read_deltas(self.spark, self.store.root, links, names, target.batch_mark.commit)
 
     def properties(self, commit: Stamp, batch: str) -> dict[str, str]:
-        """Return what the snapshot of a commit carries."""
         return {COMMIT: str(commit), BATCH: batch, EPOCH: str(self.lease.epoch)}

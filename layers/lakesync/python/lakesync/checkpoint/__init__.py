@@ -48,9 +48,7 @@ def replay_from(log: FinalLog, state: FlushState, now_ms: int) -> Stamp:
     """Return the stamp from which the log continues behind rows that are read from now on.
 
     Args:
-        log: the gateway's log.
         state: how far it was flushed, read after the log.
-        now_ms: the time.
     """
     is_flushed = all(head.last_logged <= state.watermark for head in log.heads.values())
     flushed = log.top if is_flushed else state.watermark
@@ -62,7 +60,6 @@ def tables_with_rows(log: FinalLog, flushed: Iterable[str]) -> list[str]:
     """Return the tables that may have rows which the following log does not contain, by name.
 
     Args:
-        log: the gateway's log.
         flushed: the tables that were ever flushed, read after the log.
     """
     return sorted(name for name in flushed if not log.config.appends(name))

@@ -80,7 +80,6 @@ class Tombstones:
     """The stamp of the oldest deletion; 0 if there is none."""
 
     def and_one(self, deleted: Stamp) -> Tombstones:
-        """Count one more."""
         return Tombstones(self.count + 1, min(self.oldest or deleted, deleted))
 
 
@@ -101,12 +100,10 @@ class TableChunks:
 
     @property
     def rows(self) -> int:
-        """The number of rows, tombstones included."""
         return sum(part.rows for chunk in self.chunks for part in chunk.parts)
 
     @property
     def parts(self) -> int:
-        """The number of parts."""
         return sum(len(chunk.parts) for chunk in self.chunks)
 
     def place(self, number: int) -> Place | None:
@@ -328,13 +325,7 @@ class Cut:
 
 
 class ChunkWriter:
-    """Cuts the rows of one table, in the order in which they arrive, into chunks.
-
-    Args:
-        table: the table.
-        bytes_max: of one chunk.
-        tombstones: those that were counted before.
-    """
+    """Cuts the rows of one table, in the order in which they arrive, into chunks."""
 
     def __init__(self, table: str, bytes_max: int, tombstones: Tombstones) -> None:
         self._records = RowRecords(table)
@@ -474,11 +465,7 @@ def put_chunk(
     """Write a chunk under a name made from its content; idempotent.
 
     Args:
-        objects: the store.
-        checkpoint: the gateway, and the checkpoint's id.
-        table: the table of the rows.
         number: the chunk's place among those of the table.
-        cut: the rows.
     """
     sha256 = digest(cut.body)
     key = chunk_key(*checkpoint, table, number, sha256)

@@ -90,7 +90,6 @@ def _database(kind: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], dic
 
 
 def _connection(text: str, field: str, kind: str) -> dict[str, Any]:
-    """Return the settings that a URL of a database stands for."""
     try:
         url = urlsplit(text)
         port, query = url.port, dict(parse_qsl(url.query, strict_parsing=bool(url.query)))

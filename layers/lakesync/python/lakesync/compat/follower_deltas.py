@@ -68,9 +68,6 @@ class LegacyFormat:
     """Makes pages of one gateway for one follower, for the duration of one request.
 
     Args:
-        buffer: the store of the rows.
-        gateway: whose.
-        config: its configuration.
         viewer: the rules and claims that decide what the follower sees.
         again: it may have been sent these commits before.
         mine: its client id, if it may hold rows that it wrote; else empty.
@@ -99,7 +96,6 @@ class LegacyFormat:
         One read unit for each row.
 
         Args:
-            deltas: the log's.
             resend: rows for which the follower may have other values than the gateway.
 
         Raises:
@@ -179,14 +175,12 @@ class LegacyFormat:
 def _in_place(
     delta: Delta, by_row: dict[RowKey, list[Delta]], instead: list[Delta] | None
 ) -> list[Delta]:
-    """Return what is sent in a delta's place; a row sent instead is sent at its last delta."""
     if instead is None:
         return [delta]
     return instead if delta is by_row[delta.table, delta.row_id][-1] else []
 
 
 def _is_merged(state: RowState, delta: Delta) -> bool:
-    """Return whether a row state includes a delta, as far as the state shows it."""
     hlc = delta.hlc
     if delta.client_id == GATEWAY_CLIENT or hlc <= state.deleted:
         return True
@@ -230,8 +224,6 @@ def rows_of(deltas: Iterable[Delta], config: GatewayConfig, *, again: bool) -> l
     """Return whole rows, each in one list, from deltas that merge to them.
 
     Args:
-        deltas: all of each row.
-        config: the configuration with their tables.
         again: the client may have some of them; else each row is one INSERT.
     """
     by_row: dict[RowKey, list[Delta]] = {}
@@ -386,11 +378,7 @@ def _is_refused(outcome: DeltaOutcome | None) -> bool:
 
 
 def _check_accepted(receipt: PushReceipt) -> None:
-    """Refuse a push of which anything was refused.
-
-    Raises:
-        LakeSyncError: why; `ClockDrift` first, because the client only has to wait.
-    """
+    """`ClockDrift` is raised first, because then the client only has to wait."""
     refused = [outcome for outcome in receipt.outcomes if outcome.error is not None]
     refused.sort(key=lambda outcome: not isinstance(outcome.error, ClockDrift))
     for outcome in refused:

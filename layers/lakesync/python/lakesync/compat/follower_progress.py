@@ -125,7 +125,6 @@ class Follower:
 
     @property
     def known_tables(self) -> frozenset[str]:
-        """The tables of which it may hold rows."""
         return frozenset((*self.tables, *self.sent_tables))
 
 
@@ -197,7 +196,6 @@ def arrived(
 
     Args:
         known: the stored state; None if there is none.
-        cursor: the cursor of its request.
         visible: gives the tables that it may see now, of which it has rows if the cursor is that of
             a checkpoint.
     """
@@ -257,9 +255,7 @@ def given(
 
     Args:
         at: what `arrived` gave.
-        until: where the page ends.
         sent: the tables of which the page contains something.
-        has_more: it is not the end of the log.
         given_until: for rows as they are, the commits that they may include.
     """
     tables = tuple(sorted(sent))
@@ -290,7 +286,6 @@ def resending(known: Follower, rows: Iterable[Resend]) -> Follower:
 
 
 def _proved(at: Follower) -> Follower:
-    """Move past the last page, which was applied."""
     left = [row._replace(proofs=row.proofs - row.is_sent, is_sent=False) for row in at.resend]
     at = replace(
         _moved(at), lost=0, resend=tuple(row for row in left if row.proofs > 0),
@@ -422,7 +417,6 @@ class ReplacedPolicy(NamedTuple):
 
 
 def _until(policy: str, until: Stamp) -> str:
-    """Return a policy as it is stored once another has replaced it."""
     return json.dumps(json.loads(policy) | {"until": until}, separators=(",", ":"))
 
 

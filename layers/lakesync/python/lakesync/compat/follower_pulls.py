@@ -198,7 +198,6 @@ class FollowingPulls:
 
 
 def _sent(at: Follower, keys: set[RowKey]) -> Follower:
-    """Note which of the rows to be sent again the page contains."""
     rows = [row._replace(is_sent=(row.table, row.row_id) in keys) for row in at.resend]
     return replace(at, resend=tuple(rows))
 
@@ -333,8 +332,6 @@ class CheckpointService:
         """Return one part of a checkpoint.
 
         Args:
-            gateway: whose.
-            pull: who asks.
             table: a table of the checkpoint; its first one if empty.
             number: which of the table's parts, from 0.
             checkpoint: which checkpoint; the latest if empty.

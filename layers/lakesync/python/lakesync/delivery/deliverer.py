@@ -86,13 +86,8 @@ class Deliverer:
 
     Args:
         buffer: declarations, rows, and delivery states.
-        objects: claims and batches.
         queue: where more work is announced.
-        read_batch: reads a batch's object.
         open_database: gives the database of a gateway's destination, not connected yet.
-        wall_clock: the time.
-        table_delivery: gives the work on one table.
-        open_archive: gives the archive of a destination that has one.
     """
 
     def __init__(
@@ -120,10 +115,6 @@ class Deliverer:
         self, place: DeliveryPlace, has_time: Callable[[], bool] = lambda: True
     ) -> Delivered:
         """Work on one table of a destination, or announce the work on all of them.
-
-        Args:
-            place: where claims may be.
-            has_time: called before each step; False ends the call there.
 
         Raises:
             LakeSyncError: a store or the destination refused; what was done stays done.
@@ -331,10 +322,7 @@ def is_large(
     perhaps for lack of a permission, continues as it would without the job.
 
     Args:
-        destination: the destination.
         state: the result of the last work on the table.
-        table: the table of the batches.
-        batches: those that wait.
         deltas_min: from how many deltas on; 0 for never.
     """
     if not deltas_min or state.error:
@@ -414,11 +402,8 @@ class Archiver:
     """Moves old history into archives. Any number may run at once.
 
     Args:
-        buffer: the declarations, and the delivered tables.
         queue: where the work on a table is announced.
         open_database: gives the database of a gateway's destination.
-        open_archive: gives its archive.
-        wall_clock: the time.
     """
 
     def __init__(
@@ -455,10 +440,6 @@ class Archiver:
     ) -> Delivered:
         """Move a table's old history; not finished if time ran out. Idempotent, and safe to kill.
 
-        Args:
-            place: the table at its destination.
-            has_time: called before each step; False ends the call there.
-
         Raises:
             LakeSyncError: the database or the bucket refused; what was moved stays moved.
         """
@@ -474,7 +455,6 @@ class Archiver:
         return Delivered(moved)
 
     def _note(self, place: DeliveryPlace, archived: Stamp) -> None:
-        """Note for people how far the archive is."""
         before = state_of(self._buffer, place)
         if before.archived != archived:
             state = replace(before, archived=archived)

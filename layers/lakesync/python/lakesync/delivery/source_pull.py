@@ -148,9 +148,7 @@ class SourcePulls:
     """Answers pulls from sources for any gateway. One for each process; one request at a time.
 
     Args:
-        buffer: the declared sources, and the rules.
         open_database: opens the database of a declared destination.
-        wall_clock: the time.
     """
 
     def __init__(

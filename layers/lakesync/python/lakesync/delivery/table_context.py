@@ -56,12 +56,10 @@ class TableContext:
 
     @property
     def place(self) -> DeliveryPlace:
-        """The place of its claims."""
         return DeliveryPlace(self.gateway, self.destination.name, self.table)
 
     @cached_property
     def config(self) -> GatewayConfig:
-        """The gateway's configuration."""
         return self.buffer.config(self.gateway)
 
     @cached_property
@@ -85,7 +83,6 @@ class TableContext:
         return self.buffer.config(self.gateway).tombstone_horizons.get(self.table, 0)
 
     def schema(self) -> TableSchema | None:
-        """Return the table's schema at the destination."""
         return self.destination.schema_of(self.table, self.config.schemas.get(self.table))
 
     def mark(self) -> Stamp:

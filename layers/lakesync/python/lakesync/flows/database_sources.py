@@ -75,8 +75,6 @@ class LedgerSource:
     """Reads a database that LakeSync writes; a `lakesync.connectors.port.Connector`.
 
     Args:
-        database: the source.
-        tables: the tables that must exist.
         brought: lists the rows that the flow delivered.
     """
 
@@ -88,8 +86,6 @@ class LedgerSource:
         self._brought = brought
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Check that the tables exist."""
-
         def said(there: Any) -> Result[str, LakeSyncError]:
             missing = sorted({*self._tables} - there.keys())
             if missing:
@@ -99,7 +95,6 @@ class LedgerSource:
         return self._database.tables().and_then(said)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables, with the columns of their schemas."""
         return self._database.tables().map(
             lambda there: tuple(
                 SourceTable(
@@ -160,7 +155,6 @@ class LedgerSource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - as `Divisible`
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of a stretch."""
         place, last = place_from(cursor), place_from(ends).at.encode()
         try:
             page = self._database.rows_after(table, place.at, rows_max).unwrap()
@@ -173,7 +167,6 @@ class LedgerSource:
         return Ok(SourcePage(changes, following if has_more else ends, has_more, is_dated=True))
 
     def close(self) -> None:
-        """Close the connection."""
         self._database.close()
 
     def _mark(self, table: str) -> Stamp:
@@ -240,11 +233,7 @@ class LedgerSource:
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
     def _restored(self, table: str, place: Place) -> SourcePage:
-        """Read the rows again once the source is newer than everything that was delivered.
-
-        Raises:
-            CursorExpired: it is still older.
-        """
+        """Read the rows again once the source is newer than everything that was delivered."""
         begins = self._begin(table)
         if begins is None or begins.commit <= place.commit:
             raise CursorExpired(
@@ -260,13 +249,6 @@ class LedgerSource:
         rows: Mapping[str, tuple[RowState | None, Stamp]],
         deleted: Collection[str],
     ) -> tuple[Change, ...]:
-        """Return rows as changes, each with its commit.
-
-        Args:
-            table: their table.
-            rows: their states, with the commits.
-            deleted: rows that were deleted after they may have been delivered.
-        """
         schema = self._database.tables().unwrap().get(table) if rows else None
         changes: list[Change] = []
         for row_id, (state, commit) in rows.items():
@@ -315,7 +297,6 @@ class Place(NamedTuple):
     """Whether rows were delivered before these were read; or `ANEW`."""
 
     def text(self) -> str:
-        """Return the cursor."""
         return json.dumps(self, separators=(",", ":"))
 
 
@@ -366,8 +347,6 @@ class PlainSource:
     """A `lakesync.connectors.port.Connector`.
 
     Args:
-        database: the database of the tables.
-        tables: the tables, by their names here.
         brought: lists the rows that the flow delivered.
     """
 
@@ -430,7 +409,6 @@ class PlainSource:
             return Err(error)
 
     def close(self) -> None:
-        """Close the database."""
         self._reading = None
         self._database.close()
 
@@ -487,7 +465,6 @@ class PlainSource:
         return rows.added(at.given)
 
     def _gone(self, table: str, rows: Rows) -> Iterator[Change]:
-        """Yield deletions of delivered rows that are not in a snapshot."""
         for part, parts in parts_of(rows.table.count(rows.step)):
             there = {row_id for row_id in rows.row_ids() if part_of(row_id, parts) == part}
             place = ""
@@ -538,7 +515,6 @@ class Rows:
     hlc: Stamp
 
     def added(self, skipped: int = 0) -> Iterator[Change | Unreadable]:
-        """Return all rows of the files that it added."""
         return map(self._change, self.table.rows(self.step, self.plan.columns, skipped=skipped))
 
     def compared(self) -> Iterator[Change | Unreadable]:

@@ -64,12 +64,7 @@ class FlowAdmin:
     """Declares and shows the flows of gateways.
 
     Args:
-        buffer: the configuration of gateways.
-        destinations: declares flows from the gateway.
-        connectors: registers all others.
-        store: stores the connectors.
         counts: returns what a flow from a database would move, as `shaping.plan_of_database` does.
-        wall_clock: the time.
         asks: asks the databases of polled flows; None asks none.
     """
 
@@ -197,7 +192,6 @@ class FlowAdmin:
         return None if flow is None else flow_to_json(flow)
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
-        """Return all flows, each with its status."""
         shown = [delivered_status(report) for report in self._destinations.reports(gateway)]
         now_ms = self._now_ms()
         shown += [
@@ -464,10 +458,8 @@ def cursors_since(
     """Return the new cursors of the tables whose cursors move.
 
     Args:
-        source: the polled source.
         wanted: the flow's tables, by their names here; none for all.
         since: the commit after which, or the time at which, to begin.
-        secrets: the source's.
         cursors: the current cursors; none for a table that was not read yet.
 
     Raises:

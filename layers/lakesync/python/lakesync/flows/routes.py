@@ -58,12 +58,7 @@ class FlowRoutes:
     """Makes the routes of flows; `lakesync.connectors.poll.MakesRoutes`.
 
     Args:
-        secrets: those of connectors.
-        push: pushes to a gateway.
-        rows: the rows of gateways.
         open_database: opens databases by the names of their secrets; nothing is connected yet.
-        wall_clock: the time.
-        outside: what connectors may use.
         place: the place of this process (`lakesync.core.flows.Flow.place`); empty if it polls all
             flows.
         rows_min: the number of unread rows from which a job reads a table; 0 for never.
@@ -171,7 +166,6 @@ def large_rows(flow: Flow, rows_min: int) -> int:
     """Return the number of unread rows from which a job reads a flow's table; 0 for never.
 
     Args:
-        flow: the flow.
         rows_min: the operator's limit for all flows, in rows; 0 for never.
     """
     # The job runs near the databases, and has the libraries for Iceberg, but no package that adds a
@@ -192,11 +186,8 @@ class FlowSchemas:
     """The schemas of one flow's tables; one for each poll.
 
     Args:
-        connector: the source.
         tables: the source's tables, each with its name here.
-        to: the destination, and the mapping.
         storage: keeps the former schema of a table.
-        wall_clock: the time, for growing versions.
     """
 
     def __init__(
@@ -251,7 +242,6 @@ class FlowSchemas:
 
 
 def _grown(before: Iterable[Any], columns: Iterable[SourceColumn]) -> list[list[str]]:
-    """Return the former columns and the new ones, with their types."""
     grown: dict[str, str] = dict(before)
     spelled = {folded(name) for name in grown}
     for column in columns:
@@ -276,7 +266,6 @@ class DatabaseSink:
     Args:
         database: the destination; no other writer changes these tables.
         schema_of: gives a table's schema in the destination, None without one.
-        wall_clock: the time, for commit stamps.
         side_by_side: whether tasks of one job write these tables at once, each its own rows.
     """
 

@@ -64,8 +64,6 @@ class Shaping:
     """Decides about deltas of whole rows and maps them; one for each poll.
 
     Args:
-        to: the tables, the filter and the map.
-        there: the rows at the destination.
         remapping: cleans rows that a former declaration delivered.
     """
 
@@ -77,7 +75,6 @@ class Shaping:
         self._columns: dict[str, frozenset[str] | None] = {}
 
     def __call__(self, deltas: Sequence[Delta]) -> list[Delta]:
-        """Return the deltas for the destination, in their order. Safe to repeat."""
         wanted = [one for one in deltas if not self._to.tables or one.table in self._to.tables]
         passes = [self._passes(one) for one in wanted]
         present = self._present([one for one, shown in zip(wanted, passes, strict=True)
@@ -119,7 +116,6 @@ class InGateway:
         self._gateway = gateway
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Return the states of some rows."""
         states: dict[str, RowState] = {}
         for start in range(0, len(row_ids), ROWS_LOOKED_UP_MAX):
             some = [(table, row_id) for row_id in row_ids[start : start + ROWS_LOOKED_UP_MAX]]
@@ -140,7 +136,6 @@ class InDatabase:
         self._database = database
 
     def states(self, table: str, row_ids: Sequence[str]) -> Mapping[str, RowState]:
-        """Return the states of some rows."""
         return self._database.rows_of(table, row_ids).unwrap() if row_ids else {}
 
     def has_rows(self, table: str) -> bool:
@@ -185,9 +180,6 @@ class Remapping:
     """Corrects the deltas of tables that are not clean; one object for each poll.
 
     Args:
-        to: the destination, with the tables and the map.
-        there: the rows at the destination.
-        storage: the flow's.
         is_shared: whether others may write these rows as well.
         is_partial: whether the source may omit columns.
     """
@@ -294,7 +286,6 @@ class Remapping:
 
 
 def _makes(column_map: ColumnMap, name: str) -> bool:
-    """Return whether a map can produce a column of this name."""
     is_named = name in column_map.constant or name in column_map.rename.values()
     return is_named or column_map.target(name) == name
 
@@ -338,10 +329,7 @@ def plan_of_connector(
     """Return what a flow from a connector would move.
 
     Args:
-        flow: the flow.
-        connector: its source.
         tables: the source's tables, each with its name in the gateway.
-        now_ms: the time.
         reads: whether its first page may be read.
 
     Raises:
@@ -377,11 +365,6 @@ def plan_of_database(
     flow: Flow, database: DatabaseAdapter, has_time: Callable[[], bool]
 ) -> dict[str, Any]:
     """Return what a flow from a database would move of its current rows.
-
-    Args:
-        flow: the flow.
-        database: its source.
-        has_time: asked before a table's rows are read; without time they are not counted.
 
     Returns:
         The tables, and a sentence on those that do not exist.
@@ -441,7 +424,6 @@ def _counted_in_gateway(flow: Flow, buffer: Buffer, gateway: str, table: str) ->
 
 
 def _counted(flow: Flow, table: str, rows: Iterable[Mapping[str, CanonicalJson]]) -> dict[str, Any]:
-    """Count rows, and those that the filter lets pass."""
     viewer, columns = flow.to.viewer(), flow.to.rows.columns(table)
     is_filtered = flow.to.is_filtered(table)
     passing = [

@@ -91,7 +91,6 @@ class Access:
 
     Args:
         store: the store of users, clients and revocations.
-        wall_clock: the time.
         monotonic_ms: a clock that never steps, but may stop while the process is frozen; the wall
             clock if left out.
     """
@@ -112,8 +111,6 @@ class Access:
         """Refuse a revoked user, and every user once the gateway was deleted.
 
         Args:
-            gateway: whose.
-            user: the user.
             even_deleted: admit users of a deleted gateway: a deletion may have to be continued.
 
         Raises:
@@ -208,7 +205,6 @@ class AccessAdmin:
         self._wall_clock = wall_clock
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Return all revocations."""
         return self._store.revocations(gateway)
 
     def user_of(self, gateway: str, client_id: str) -> str | None:
@@ -271,12 +267,7 @@ REFUSALS_NOTED_MS_MIN: Final = 60_000
 
 
 def is_worth_noting(last: Seen | None, seen: Seen) -> bool:
-    """Return whether to note the state of a client.
-
-    Args:
-        last: the noted state.
-        seen: the present state.
-    """
+    """Return whether to note the state of a client."""
     if last is None:
         return True
     passed_ms = seen.at_ms - last.at_ms
@@ -353,7 +344,6 @@ class Quotas:
             )
 
     def use(self, gateway: str, usage: Usage) -> None:
-        """Count the usage of a push."""
         counted, now_ms = self._of(gateway)
         counted.unreported = _sum(counted.unreported, usage)
         if counted.reports_first or _is_share(counted):

@@ -77,15 +77,12 @@ class AdminService:
         return self._tables.register(gateway, body)
 
     def knows_table(self, gateway: str, table: str) -> bool:
-        """Return whether the table is one of the gateway's, in this spelling."""
         return self._config(gateway).knows(table)
 
     def remove_table(self, gateway: str, table: str, *, dry_run: bool = False) -> None:
         """Remove a table of which nothing is left, so that it counts no more and its name is free.
 
         Args:
-            gateway: whose.
-            table: the table.
             dry_run: change nothing; only check whether it may be done.
 
         Raises:
@@ -147,7 +144,6 @@ class AdminService:
         """Return the effects that sync rules would have, without saving them; idempotent.
 
         Args:
-            gateway: whose.
             body: the rules, as `save_rules` accepts them.
             claims: those of a client whose rows are wanted; None to have only the rules checked.
 
@@ -163,11 +159,9 @@ class AdminService:
         return trial.tables_as({**claims, "gw": gateway}, self._wall_clock)
 
     def rules(self, gateway: str) -> SyncRules:
-        """Return the sync rules in force."""
         return self._config(gateway).rules
 
     def layout(self, gateway: str) -> Layout:
-        """Return the shards of the tables."""
         return self._config(gateway).layout
 
     def place_table(
@@ -178,9 +172,6 @@ class AdminService:
         Rows and log stay where they are: only the lanes of later commits change.
 
         Args:
-            gateway: whose.
-            table: the table.
-            shard: the shard.
             dry_run: change nothing; only check whether it may be done.
 
         Raises:
@@ -199,7 +190,6 @@ class AdminService:
         return self._declare(gateway, placed)
 
     def flushing(self, gateway: str) -> Flushing:
-        """Return when the gateway is flushed, as it was declared."""
         return self._config(gateway).flushing
 
     def save_flushing(self, gateway: str, body: object) -> Flushing:
@@ -225,7 +215,6 @@ class AdminService:
         """Return the metrics of a gateway's buffer: one read unit for each shard, and two.
 
         Args:
-            gateway: whose.
             claims: those of a client, which gets what its pulls tell it where rules keep anything
                 from it; None for an administrator, who gets all.
         """
@@ -304,7 +293,6 @@ def _with_schema(
 def _taken_over(
     config: GatewayConfig, table: str, wanted: TableSchema, is_used: Callable[[str], bool]
 ) -> tuple[GatewayConfig, TableSchema]:
-    """Give a schema the names of a table that pushes declared, or give it the spellings in use."""
     adopted = spelled_as(wanted, table, config.tables[table])
     if adopted == wanted and not wanted.delete_wins and not wanted.append:
         return config, wanted
@@ -339,7 +327,6 @@ def _without(config: GatewayConfig, table: str, left: Callable[[str], str]) -> G
 
 
 def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:
-    """Refuse schemas that the rules in force were not written for."""
     try:
         read_rules(rules_to_json(rules), schemas, strict=False)
     except RulesRefused as exc:
@@ -387,7 +374,6 @@ def what_is_left(buffer: Buffer, gateway: str, table: str) -> str:
 
 
 def _is_logged(buffer: Buffer, gateway: str, table: str, since: Stamp) -> bool:
-    """Return whether the log behind a stamp has an entry of the table."""
     log = ReadBarrier(buffer).raise_heads(gateway, since)
     span = (max(since, log.trimmed), log.top)
     return any(table in entry.tables for entry in read_all(buffer, log, span, _LOG_DELTAS_MAX))
@@ -427,7 +413,6 @@ def table_metrics(buffer: Buffer, gateway: str) -> dict[str, dict[str, object]]:
 
 
 def _rows(buffer: Buffer, gateway: str, table: str) -> tuple[int, bool]:
-    """Return how many rows of a table there are, and whether that is all of them."""
     count, place = 0, ""
     while count < ROWS_COUNTED_MAX:
         part = buffer.scan_rows(gateway, table, place, ROWS_COUNTED_MAX - count)

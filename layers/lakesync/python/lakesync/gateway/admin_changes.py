@@ -64,13 +64,7 @@ class Who(NamedTuple):
 
 
 class Audit:
-    """Writes and reads the records of administrative changes.
-
-    Args:
-        store: the store of the records.
-        wall_clock: the time.
-        token: gives unique names.
-    """
+    """Writes and reads the records of administrative changes."""
 
     def __init__(
         self, store: AuditStore, *, wall_clock: WallClock, token: Callable[[], str]
@@ -271,7 +265,6 @@ class Trial:
     def _rows(
         self, trial: TableTrial, wall_clock: WallClock, deadline_ms: int
     ) -> Iterator[tuple[str, RowState]]:
-        """Yield a table's rows up to its end, or to the limits of the trial."""
         place = ""
         while True:
             if self._bytes_left <= 0 or wall_clock() >= deadline_ms:
@@ -309,7 +302,6 @@ def _row_as(
 
 
 def _meaning(rules: SyncRules, table: str) -> object:
-    """Return what rules decide for a table, whatever the names and the order of their parts."""
     # Compared by their text: to Python, 1 is True.
     omit = {
         (repr(sorted(map(folded, each.columns))), repr(sorted(map(repr, each.unless))))

@@ -62,13 +62,7 @@ class AttachmentRows(Protocol):
 
 
 class AttachmentService:
-    """Answers clients that upload and download attachments of any gateway.
-
-    Args:
-        buffer: the store of rows.
-        objects: the store of the bytes.
-        bytes_max: the largest file that is accepted.
-    """
+    """Answers clients that upload and download attachments of any gateway."""
 
     def __init__(self, buffer: AttachmentRows, objects: SignedObjects, *, bytes_max: int) -> None:
         self._buffer = buffer
@@ -89,10 +83,7 @@ class AttachmentService:
         abandoned, or done by several clients at once. Cost: two to four requests of the store.
 
         Args:
-            gateway: whose.
-            reference: names the file.
             parts: the digests of its parts; none if it has one.
-            upload: what the last answer gave.
             epoch: the gateway that the file is meant for; empty if its client knows none.
 
         Raises:
@@ -152,8 +143,6 @@ class AttachmentService:
         Cost: a read unit or two, for each 4 KB of the row; a request of the store.
 
         Args:
-            gateway: whose.
-            claims: the caller's.
             place: table, row id and column of the cell that refers to the file.
             reference: which file; a cell of JSON may refer to several.
 

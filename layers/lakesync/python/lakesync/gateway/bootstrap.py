@@ -52,8 +52,6 @@ class Bootstraps:
     """Reads rows as they are, for any gateway.
 
     Args:
-        buffer: the rows.
-        wall_clock: the time.
         checkpoints: the checkpoints, which also contain rows; None if there are none.
     """
 
@@ -239,7 +237,6 @@ class AllTables:
         return self._names[:at]
 
     def scope_text(self) -> str:
-        """Return the scope of the rows that were read."""
         return self._scope.text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
@@ -259,9 +256,6 @@ class ChangedTables:
     A unit is a table that either scope names, or all others together.
 
     Args:
-        before: the scope of what the client holds.
-        now: the scope in force.
-        known: tables that have a schema or were flushed.
         omitted: gives the columns of a unit that the scope in force leaves out.
     """
 
@@ -285,11 +279,9 @@ class ChangedTables:
         return self._progress.is_listed and self.now.is_listed
 
     def units(self) -> list[str]:
-        """Return the unfinished units, in order."""
         return self.now.changed(self._progress)
 
     def is_under_way(self, table: str) -> bool:
-        """Return whether a table is being read."""
         return bool(table) and self._progress.of(self._unit(table)) == UNKNOWN
 
     def begin_next(self) -> str:
@@ -316,7 +308,6 @@ class ChangedTables:
         return behind
 
     def scope_text(self) -> str:
-        """Return the scope of the rows that were read."""
         return (self._progress if self.units() else self.now).text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:

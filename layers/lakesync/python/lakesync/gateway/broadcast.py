@@ -69,15 +69,7 @@ class _Round(NamedTuple):
 
 
 class Broadcaster:
-    """Notifies the connections of any gateway. One for each process; one call at a time.
-
-    Args:
-        pulls: reads the log.
-        connections: the open connections.
-        delivery: sends frames.
-        access: knows who is revoked.
-        wall_clock: the clock.
-    """
+    """Notifies the connections of any gateway. One for each process; one call at a time."""
 
     def __init__(
         self,
@@ -108,10 +100,7 @@ class Broadcaster:
         """Send what became visible up to a commit, or later. Idempotent.
 
         Args:
-            gateway: whose.
-            commit: the commit.
             owner: the caller; the same name if it is called again after a crash.
-            has_time: tells whether there is time for another frame.
             rules_changed: the rules changed, though no commit is new.
 
         Returns:
@@ -240,12 +229,7 @@ class Decided(NamedTuple):
 
 
 class BroadcastPages:
-    """Decides what connections are sent. One for each process; one call at a time.
-
-    Args:
-        pulls: reads the log.
-        wall_clock: the clock.
-    """
+    """Decides what connections are sent. One for each process; one call at a time."""
 
     def __init__(self, pulls: PullService, *, wall_clock: WallClock) -> None:
         self._pulls = pulls
@@ -321,7 +305,6 @@ class BroadcastPages:
     def _frames(
         self, log: FinalLog, group: Group, page: PullPage | None, moved: set[str]
     ) -> list[Outgoing]:
-        """Return what is sent to each connection of a group."""
         poke = poke_at(log.top, log.epoch, group.scope)
         if page is None:
             return [Outgoing(connection, poke, poke) for connection in group.connections]

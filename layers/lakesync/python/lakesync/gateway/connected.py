@@ -180,14 +180,7 @@ def writers_of(records: Sequence[bytes]) -> set[str]:
 
 
 class ConnectionSweep:
-    """Examines the connections of all gateways. One for each process; one call at a time.
-
-    Args:
-        connections: the open connections.
-        delivery: closes and removes them.
-        access: knows who is revoked.
-        wall_clock: the clock.
-    """
+    """Examines the connections of all gateways. One for each process; one call at a time."""
 
     def __init__(
         self, connections: Connections, delivery: Delivery, access: Access, wall_clock: WallClock
@@ -251,8 +244,6 @@ class ClientsAdmin:
     Args:
         access: to whom each client belongs, and who is revoked.
         buffer: the heads, and the stored state of followers.
-        connections: the open connections.
-        delivery: closes connections.
         cursor_of: reads a follower's cursor from its stored state.
     """
 
@@ -295,7 +286,6 @@ class ClientsAdmin:
         return reports, following
 
     def connected(self, gateway: str, client_id: str) -> list[Connection]:
-        """Return the connections of a client."""
         connections, _ = self._connections.of_gateway(gateway)
         return concerned(connections, "client", check_client_id(client_id))
 

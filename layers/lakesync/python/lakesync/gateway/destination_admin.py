@@ -54,7 +54,6 @@ class DestinationReport:
 
     @property
     def state(self) -> str:
-        """Return its state in one word."""
         if self.destination.paused:
             return "paused"
         if any(state.error for state in self.tables.values()):
@@ -138,7 +137,6 @@ class DestinationAdmin:
         return self._buffer.destinations(gateway).by_name.get(name)
 
     def reports(self, gateway: str) -> list[DestinationReport]:
-        """Return all destinations, each with its state."""
         declared = self._buffer.destinations(gateway).by_name
         return [self._report(gateway, declared[name]) for name in sorted(declared)]
 
@@ -238,11 +236,7 @@ class DestinationAdmin:
             )
 
     def _check_not_in_lake(self, gateway: str, before: Destinations, wanted: Destination) -> None:
-        """Refuse to take the lake from a table that it has: readers would see an old state of it.
-
-        Raises:
-            Conflict: a table was flushed before.
-        """
+        """Refuse to take the lake from a table that it has: readers would see an old state of it."""
         flushed = sorted(
             table for table in self._buffer.flushed_tables(gateway)
             if wanted.wants(table) and before.in_lake(table)

@@ -65,11 +65,9 @@ class Records(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the runs."""
         return sum(map(len, self.runs))
 
     def followed_by(self, *others: Records) -> Records:
-        """Return these deltas, followed by others."""
         runs = [run for each in (self, *others) for run in each.runs]
         return Records(tuple(runs), sum(each.deltas for each in (self, *others)))
 
@@ -97,11 +95,9 @@ class RowsToRead:
     """Rows that the commit also removes: they are sent after their removals, never before."""
 
     def want(self, key: RowKey) -> None:
-        """Note that a row has to be read."""
         self.wanted[key] = None
 
     def removed_last(self) -> list[RowKey]:
-        """Return the rows, with those that the commit also removes at the end."""
         return sorted(self.wanted, key=self.removed.__contains__)
 
 
@@ -147,7 +143,6 @@ class RuleFilter:
         return self._config.layout.readable(self.viewer.may_see)
 
     def columns(self, table: str) -> frozenset[str]:
-        """Return the columns of a table that the rules in force read."""
         columns = self._columns.get(table)
         if columns is None:
             columns = self._columns[table] = self._rules.columns(table)
@@ -375,7 +370,6 @@ class ResumeToken(NamedTuple):
     """For all tables, those that are read before the others."""
 
     def to_text(self) -> str:
-        """Return the text that a client hands."""
         reads = f"{self.reads.value}:{','.join(self.first)}" if self.first else self.reads.value
         fields = (reads, self.of, self.epoch, self.table, self.position)
         return "|".join((f"{self.replay_from:x}", *fields))

@@ -66,10 +66,7 @@ class Delivery:
     """Sends frames, and removes connections that are gone. One for each process.
 
     Args:
-        sockets: the connections' other side.
-        connections: the open connections.
         seconds: a clock that never goes back.
-        sleep_s: waits.
         per_s: the most frames that this process sends in a second.
         on_failure: called when API Gateway refuses something, once for each call.
     """
@@ -287,7 +284,6 @@ class Delivery:
             self._failure = error  # the next frame, or the sweep, will see again that it is gone
 
     def _report(self) -> None:
-        """Report one failure, as a thousand would say the same."""
         if self._failure is not None:
             self._on_failure(self._failure)
             self._failure = None

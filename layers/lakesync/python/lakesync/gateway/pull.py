@@ -102,7 +102,6 @@ class PullService:
         return (recent.log, page) if page.has_more or recent.may_end else None
 
     def _page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage]:
-        """Return the next page from heads that are read now."""
         since = 0 if pull.snapshot else pull.since
         read_at = self._recent.now()
         log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))

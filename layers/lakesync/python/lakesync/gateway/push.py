@@ -233,7 +233,6 @@ class Receipt:
         self._stamp: Stamp = 0
 
     def add(self, outcome: Outcome) -> None:
-        """Count one commit."""
         self._stamp = max(self._stamp, outcome.stamp)
         self._accepted -= len(outcome.refused)
         self._outcomes += [
@@ -254,7 +253,6 @@ class Receipt:
         ]
 
     def done(self, now_ms: int, epoch: str) -> PushReceipt:
-        """Return the receipt, outcomes in the order of the push."""
         outcomes = tuple(sorted(self._outcomes, key=lambda outcome: outcome.index))
         return PushReceipt(self._stamp, self._accepted, outcomes, now_ms, epoch)
 

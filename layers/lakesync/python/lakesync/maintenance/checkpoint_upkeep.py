@@ -72,16 +72,13 @@ class Progress:
 
     @property
     def since(self) -> Stamp:
-        """The stamp from which the log continues."""
         return since_of(self.checkpoint)
 
     @property
     def rows(self) -> int:
-        """How many rows are written."""
         return sum(chunks.rows for chunks in self.tables.values())
 
     def with_table(self, table: str, chunks: TableChunks) -> Progress:
-        """Return the progress with more of a table."""
         return replace(self, tables={**self.tables, table: chunks})
 
 
@@ -138,15 +135,7 @@ class BuildReport:
 
 
 class Builder:
-    """Builds checkpoints of gateways. Any number may run at once, also on the same gateway.
-
-    Args:
-        buffer: the rows.
-        objects: the store of checkpoints.
-        checkpoints: the same, for reading.
-        wall_clock: the time.
-        chunk_bytes: the most bytes of one object.
-    """
+    """Builds checkpoints of gateways. Any number may run at once, also on the same gateway."""
 
     def __init__(
         self,
@@ -173,10 +162,8 @@ class Builder:
         writes of progress. It builds 50,000 rows a second and more of CPU.
 
         Args:
-            gateway: whose rows.
             every_ms: how old the latest one must be. After a change of rules one is always due, and
                 while nothing changed none is.
-            has_time: called before each read; False ends the build there.
 
         Raises:
             LakeSyncError: a store refused; the next build continues.
@@ -263,7 +250,6 @@ class Builder:
         return progress, True
 
     def _keep(self, gateway: str, progress: Progress, cut: Cut, tombstones: Tombstones) -> Progress:
-        """Write a chunk, and give the progress that names it."""
         table = progress.todo[0]
         kept = progress.tables.get(table, TableChunks())
         checkpoint = (gateway, progress.checkpoint)
@@ -328,11 +314,6 @@ class Keeper:
         self, gateway: str, epoch: str, *, has_time: Callable[[], bool] = lambda: True
     ) -> CleanReport:
         """Remove what is not kept, and chunks that no manifest names. Idempotent, and safe to kill.
-
-        Args:
-            gateway: whose.
-            epoch: the epoch of its buffer.
-            has_time: called before each removal; False ends the call there.
 
         Raises:
             LakeSyncError: the store refused; what was removed stays removed.

@@ -74,14 +74,7 @@ class ErasureReport:
 
 
 class Eraser:
-    """Erases rows of gateways. Any number may run at once.
-
-    Args:
-        buffer: the store of the rows.
-        objects: the store of checkpoints.
-        checkpoints: the same, for reading.
-        wall_clock: the time.
-    """
+    """Erases rows of gateways. Any number may run at once."""
 
     def __init__(
         self,
@@ -105,7 +98,6 @@ class Eraser:
         Cost: the gateway's log is trimmed, so every client that is behind begins with a checkpoint.
 
         Args:
-            gateway: whose.
             rows: at most `ROWS_MAX` rows that were deleted, or never existed.
 
         Raises:
@@ -133,11 +125,7 @@ class Eraser:
         return ErasureReport("later commits" if is_left else "", checkpoints=removed)
 
     def _deleted_at(self, gateway: str, rows: Sequence[RowKey]) -> Stamp:
-        """Return the last commit of the rows; 0 if any has left no state.
-
-        Raises:
-            Conflict: one has values.
-        """
+        """Return the last commit of the rows; 0 if any has left no state."""
         stored = self._buffer.rows(gateway, rows)
         for (table, row_id), row in stored.items():
             if decode_row_state(row.state).columns:
@@ -208,7 +196,6 @@ class DeletionReport:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether nothing is left."""
         return self.finished and not any(self.left.values())
 
 
@@ -216,12 +203,7 @@ class Deleter:
     """Deletes gateways. Any number may run at once, also on the same gateway.
 
     Args:
-        buffer: lists the gateway's tables.
         items: all that is stored of it, except objects.
-        access: revokes everybody.
-        objects: its batches and checkpoints.
-        declare: puts a configuration in force.
-        wall_clock: the time.
     """
 
     def __init__(
@@ -248,8 +230,6 @@ class Deleter:
 
         Args:
             gateway: whose id is never used again.
-            by: the user who requests it.
-            has_time: called before every few removals; False ends the call there.
 
         Raises:
             NotFound: nothing is stored under that name.

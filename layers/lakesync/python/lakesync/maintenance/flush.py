@@ -126,7 +126,6 @@ class FlushReport:
     """False if time ran out with data left; the next flush continues from here."""
 
     def with_more(self, other: FlushReport) -> FlushReport:
-        """Return the result of this flush and of a later one."""
         return FlushReport(
             self.batches + other.batches,
             self.deltas + other.deltas,
@@ -148,10 +147,6 @@ class Flusher:
     """Flushes gateways. Any number may run at once, also on the same gateway.
 
     Args:
-        buffer: the buffer.
-        objects: the store of batches.
-        queue: the queue of the lake's batches.
-        encoder: makes the objects.
         deliveries: the queue of other destinations' batches.
         still_open: called with a gateway that still has several lanes open, and with a stamp; has
             `close_lanes` called with them after `CLOSE_AFTER_S`.
@@ -180,8 +175,6 @@ class Flusher:
         Nothing of a deleted gateway is announced.
 
         Args:
-            gateway: whose log.
-            has_time: called before each range; False ends the flush there.
             table: announce only this table, of the last range; empty for all. Ranges follow each
                 other, so of an earlier one that is not finished, everything is announced.
 
@@ -250,7 +243,6 @@ class Flusher:
         return report
 
     def _is_waiting(self, log: FinalLog, table: str, after: Stamp = 0) -> bool:
-        """Return whether the log has commits of a table that are in no announced batch."""
         # In this order: what another flush announces meanwhile is read once more at the worst.
         flushed = self._buffer.flushed_tables(log.gateway).get(table, 0)
         watermark = self._buffer.flush_state(log.gateway).watermark
@@ -270,7 +262,6 @@ class Flusher:
         return due_gateways(self._buffer)
 
     def _work(self, log: FinalLog) -> _Work:
-        """Return the recorded range, or record the next one."""
         while True:
             state = self._buffer.flush_state(log.gateway)
             if state.until > log.top:
@@ -291,7 +282,6 @@ class Flusher:
     def _next(
         self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> tuple[list[tuple[str, LogEntry]], Stamp]:
-        """Return the entries of the first range of a span, and where that range ends."""
         entries: list[tuple[str, LogEntry]] = []
         tables: set[str] = set()
         size = 0
@@ -325,7 +315,6 @@ class Flusher:
             after = part.until
 
     def _carry_out(self, work: _Work, report: FlushReport) -> FlushReport:
-        """Carry out a recorded range, steps 2 to 7."""
         log, state, _ = work
         report = self._announce(work, report)
         done = FlushState(watermark=state.until)
@@ -372,7 +361,6 @@ class Flusher:
                 self._buffer.note_flushed(log.gateway, lane, log.top, head.logged_bytes)
 
     def _close_idle(self, log: FinalLog) -> None:
-        """Close lanes that were idle for a while, and have the others closed later."""
         newest = log.top
         with suppress(Contention):
             newest = close_idle(self._buffer, log.gateway)
@@ -409,7 +397,6 @@ class Batch:
 
     @property
     def object_key(self) -> str:
-        """The key of the rows."""
         return f"{STAGING}{self.gateway}/{self.table}/{self.range_name}.{self.form}"
 
     @property
@@ -418,7 +405,6 @@ class Batch:
         return f"{CLAIMS}{self.gateway}/{self.table}/{self.range_name}.json"
 
     def delivery_key(self, destination: str) -> str:
-        """Return the key of the claim of a declared destination."""
         return f"{deliveries_of(self.gateway, destination, self.table)}{self.range_name}.json"
 
     def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
@@ -470,11 +456,7 @@ def batches(
     same places.
 
     Args:
-        gateway: whose.
-        table: the table.
-        rows: its rows of one range.
         after: where its batch before them ended; 0 if there was none.
-        form: how their objects are written.
     """
     taken: list[BatchRow] = []
     columns: set[str] = set()
@@ -509,9 +491,6 @@ class Announcer:
     """Writes and announces batches. Idempotent, and safe to kill.
 
     Args:
-        objects: the store of rows and claims.
-        encoder: makes an object of rows.
-        lake: the queue of the lake's claims.
         deliveries: the queue of the claims of declared destinations.
     """
 

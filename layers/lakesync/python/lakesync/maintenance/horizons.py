@@ -78,7 +78,6 @@ def trim_horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | N
 
     Args:
         watermark: everything up to here is flushed; nothing beyond may be deleted.
-        now_ms: the time.
         keep_ms: the least time that entries are kept, from their commit.
         covered: everything up to here is in a checkpoint; None if the gateway has none, and clients
             that are behind read a snapshot.
@@ -105,9 +104,7 @@ class Trimmer:
         """Delete what is flushed, old and covered. Idempotent, and safe to kill.
 
         Args:
-            gateway: whose log.
             covered: see `trim_horizon`.
-            has_time: called before every few deletions; False ends the trim there.
 
         Raises:
             LakeSyncError: the buffer refused; what was deleted stays deleted.
@@ -170,10 +167,7 @@ class Forgetter:
     """Forgets tombstones of gateways. Any number may run at once, also on the same gateway.
 
     Args:
-        buffer: the rows.
         checkpoints: the latest one shows which tables have tombstones that are old enough.
-        declare: puts a configuration in force.
-        wall_clock: the time.
         keep_ms: the least time that a deletion is remembered, by its stamp.
     """
 
@@ -199,10 +193,8 @@ class Forgetter:
         """Forget what is old enough. Idempotent, and safe to kill.
 
         Args:
-            gateway: whose rows.
             place: `ForgetReport.place` of the call before, to continue there; empty for a first
                 one.
-            has_time: called before each read; False ends the call there.
 
         Raises:
             LakeSyncError: the buffer refused; what is forgotten stays forgotten.
@@ -212,7 +204,6 @@ class Forgetter:
         return self._sweep(log, until, place, has_time) if log.trimmed else ForgetReport()
 
     def _tables(self, log: FinalLog, until: Stamp) -> list[str]:
-        """Return the tables that may have something to forget, by name."""
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None:
             candidates = tables_with_rows(log, self._buffer.flushed_tables(log.gateway))
@@ -339,9 +330,6 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> str:
 
     The heads of a restored buffer may be from before and after a commit that opened a lane. So the
     main lane's list of the others is not relied on.
-
-    Raises:
-        HeadMoved: another process is writing.
     """
     heads = buffer.all_heads(gateway)
     # After the heads: saving a configuration from here on moves the main lane's head beyond the one
@@ -381,11 +369,6 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> str:
 
 
 def _check_whole(buffer: Buffer, log: FinalLog, watermark: Stamp) -> None:
-    """Check that the entries that are still to be flushed can be read.
-
-    Raises:
-        Conflict: an entry is missing.
-    """
     for lane in log.heads:
         after = max(watermark, log.trimmed)
         while after < log.top:

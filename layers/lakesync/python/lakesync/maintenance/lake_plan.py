@@ -70,9 +70,7 @@ def steps_for(figures: TableFigures, table: str, now_ms: int) -> tuple[Step, ...
     """Return the steps that pay, in their order.
 
     Args:
-        figures: the counts of the table.
         table: its name, which decides on which day its orphans are searched for.
-        now_ms: the time.
     """
     wanted = {
         Step.FILES: figures.small_files > SMALL_FILES_MAX

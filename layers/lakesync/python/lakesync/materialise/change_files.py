@@ -62,9 +62,6 @@ class ChangeFiles:
         """Prepare.
 
         Args:
-            store: the bucket of batches.
-            kind: whose columns to give.
-            columns: the table's own.
             field_ids: Iceberg's, by the full names of fields.
         """
         self._store = store
@@ -78,8 +75,6 @@ class ChangeFiles:
         Holds one batch in memory.
 
         Args:
-            path: the file, on this machine.
-            links: the batches.
             applied: commits at or below it are left out.
             at: the value of `SYNCED_AT`.
 
@@ -289,7 +284,6 @@ def typed_column(texts: pa.Array, type_name: str) -> TypedColumn:
 
 
 def _plain(texts: pa.Array, type_name: str) -> pa.Array:
-    """Tell for each text whether it obviously is the printed form of its value."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 

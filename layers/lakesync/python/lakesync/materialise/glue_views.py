@@ -40,11 +40,6 @@ class GlueViews:
     """The views of lake tables in the catalogue of an account."""
 
     def __init__(self, glue: Any) -> None:
-        """Prepare the work.
-
-        Args:
-            glue: a client of the service.
-        """
         self._glue = glue
 
     def keep(self, table: ViewedTable) -> Mapping[str, str]:

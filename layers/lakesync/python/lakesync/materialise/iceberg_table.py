@@ -87,7 +87,6 @@ class IcebergTable:
 
     @property
     def stack(self) -> str:
-        """The stack to which it belongs."""
         return self._table.properties.get(STACK, "")
 
     @property
@@ -102,12 +101,10 @@ class IcebergTable:
 
     @property
     def may_partition(self) -> bool:
-        """Whether the layout of its schema applies."""
         return self.kind is not None and self.kind.may_partition
 
     @property
     def layout(self) -> TableLayout:
-        """The layout that was last given to the table."""
         return recorded_layout(self._table.properties) or TableLayout()
 
     def parts(self, rows: pa.Table) -> list[Part]:
@@ -119,7 +116,6 @@ class IcebergTable:
         return own_columns(self._table.metadata)
 
     def comments(self) -> dict[str, str | None]:
-        """Return the catalogue's comment on each column."""
         return {field.name: field.doc for field in self._table.schema().fields}
 
     def batch_mark(self) -> BatchMark | None:
@@ -156,7 +152,6 @@ class IcebergTable:
         return scan.to_table([task]).cast(projected.as_arrow())
 
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Return rows in the table's form."""
         import pyarrow as pa  # noqa: PLC0415 - its types alone are needed elsewhere
 
         return pa.Table.from_pylist(list(rows), schema=self._table.schema().as_arrow())
@@ -197,7 +192,6 @@ class IcebergTable:
         commit_once(self._table, transaction)
 
     def _marked(self) -> Iterator[Mapping[str, str]]:
-        """Yield the properties of snapshots with a mark, from the tagged one to the current one."""
         tagged = self._table.metadata.refs.get(MARK_TAG)
         snapshot = self._table.current_snapshot()
         while snapshot is not None:
@@ -261,9 +255,7 @@ def data_files(metadata: TableMetadata, parts: Sequence[Part], io: FileIO) -> It
     """Write rows, and give the files that contain them; none for no rows.
 
     Args:
-        metadata: the table's.
         parts: what `parts_of` gave.
-        io: the file system of the table.
     """
     write_id = uuid4()
     packed = [
@@ -311,7 +303,6 @@ def _sorted(metadata: TableMetadata, rows: pa.Table) -> pa.Table:
 
 
 def _transformed(metadata: TableMetadata, field: PartitionField, rows: pa.Table) -> list[Any]:
-    """Return the partition's value of each row, as Iceberg stores it."""
     source = metadata.schema().find_field(field.source_id)
     transform = field.transform.transform(source.field_type)
     column = _as_kept(rows[source.name].combine_chunks()).dictionary_encode()
@@ -351,7 +342,6 @@ class StagedTransaction(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table's metadata, with what is staged."""
         looked, base, staged = self._looked, self._table.metadata, self._updates
         if looked is None or looked.base is not base or looked.staged is not staged:
             looked = self._looked = _Looked(base, staged, super().table_metadata)

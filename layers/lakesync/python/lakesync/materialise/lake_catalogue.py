@@ -136,8 +136,6 @@ class LakeCatalogue:
         """Return the settings with which Spark knows the catalogue by a name.
 
         Args:
-            name: the catalogue's in SQL.
-            region: the stack's.
             secret: as `read_secret` gives it.
         """
         place = f"spark.sql.catalog.{name}"
@@ -164,7 +162,6 @@ class LakeCatalogue:
         """Return the settings with which PyIceberg opens the catalogue.
 
         Args:
-            region: the stack's.
             endpoint: of Glue and S3, if it is not AWS itself.
             secret: as `read_secret` gives it.
             credentials: access key, its secret and session token; None for those of the process.
@@ -249,7 +246,6 @@ class LakePlace:
             return self.open_catalogue()
 
     def database(self, keeper: str) -> str:
-        """Return the catalogue's database of a gateway, or of one of its flows."""
         name = flow_database if "/" in keeper else lake_database
         return name(self.prefix, keeper)
 
@@ -313,5 +309,4 @@ def translated(error: Exception) -> LakeSyncError | None:
 
 
 def _said(error: Exception) -> str:
-    """Return the other side's message in one line."""
     return f"Iceberg: {' '.join(str(error).split())[:300]}"

@@ -60,7 +60,6 @@ class StagedDelta(NamedTuple):
 
     @property
     def commit(self) -> Stamp:
-        """The commit to which it belongs."""
         commit: int = self.own["_commit"]
         return commit
 
@@ -123,7 +122,6 @@ def carried(
     """Return the columns that the delta in a row carried, by their names on the wire.
 
     Args:
-        row: of a changes or events table.
         columns: type and name on the wire of each column, by its name in the lake.
     """
     texts = dict(row["_texts"] or ())
@@ -211,11 +209,6 @@ def row_of(
     """Return the row of a state table that holds a row state.
 
     Args:
-        row_id: its id.
-        state: its registers by lake names.
-        columns: the table's.
-        commit: the mark that comes with the row.
-        at: when it was begun.
         delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     written = {name: Written(*register[:2]) for name, register in state.columns.items()}

@@ -162,7 +162,6 @@ class LakeColumn:
 
     @property
     def staged(self) -> str:
-        """Its name in the objects of batches."""
         return staged_column(self.written)
 
     @property
@@ -172,7 +171,6 @@ class LakeColumn:
 
     @property
     def comment(self) -> str:
-        """The column's comment in the catalogue, for people."""
         return f"{self.description} ({self.declared})" if self.description else self.declared
 
 
@@ -191,9 +189,7 @@ def described(name: str, recorded: Sequence[str] | None, comment: str | None) ->
     """Return a column of a table; None for a column that is not the table's own.
 
     Args:
-        name: its name in the lake.
         recorded: its type and its name on the wire, from the table's property.
-        comment: its comment in the catalogue.
     """
     if name[:1] == "_":
         return None
@@ -226,7 +222,6 @@ def wanted_columns(
     """Return the columns of a table by its newest schema; those in no schema are untyped.
 
     Args:
-        batches: those that come next.
         current: existing columns, of this table and of the others for the same synced table: a
             column keeps its name.
     """
@@ -321,7 +316,6 @@ class TableLayout(NamedTuple):
 
     @property
     def recorded(self) -> str:
-        """The text that the table stores."""
         return json.dumps({"partition": self.partition, "sort": self.sort}, separators=(",", ":"))
 
 
@@ -338,7 +332,6 @@ def wanted_layout(batches: Iterable[Batch], columns: Sequence[LakeColumn]) -> Ta
     """Return the layout that the newest schema of some batches asks for; None if they have none.
 
     Args:
-        batches: those that come next.
         columns: the table's, those that the batches bring among them.
     """
     schemas = [batch.schema for batch in batches if batch.schema is not None]

@@ -55,7 +55,6 @@ def opened_database(
     """Return a gateway's database at a URL of any kind; nothing is connected yet.
 
     Args:
-        url: where it is.
         keeper: whose: a gateway, or ``GATEWAY/FLOW``.
         credentials: for BigQuery, what a REST catalogue asks for, or what a package's kind takes;
             None for what is there here.
@@ -88,7 +87,6 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
     """Return the catalogue at a URL, and where in it.
 
     Args:
-        url: where it is.
         secret: what a REST catalogue asks for, in PyIceberg's names.
 
     Raises:

@@ -121,15 +121,12 @@ class Share:
     """By gateway."""
 
     def wants(self, gateway: str, table: str) -> bool:
-        """Return whether a gateway's table belongs to it."""
         return folded(table) == folded(self.table) and fnmatchcase(gateway, self.gateways)
 
     def with_member(self, gateway: str, member: Member) -> Share:
-        """Return it with a gateway's table in its present form."""
         return replace(self, members={**self.members, gateway: member})
 
     def without(self, gateway: str) -> Share:
-        """Return it without a gateway."""
         left = {name: one for name, one in self.members.items() if name != gateway}
         return replace(self, members=left)
 
@@ -154,7 +151,6 @@ class Share:
         return tuple(shared)
 
     def as_json(self) -> bytes:
-        """Return its document."""
         members = {
             gateway: {
                 "database": one.database,
@@ -263,8 +259,6 @@ def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[Vie
     """Yield the views of a share, in the SQL of an engine of `DIALECTS`; none without tables.
 
     Args:
-        share: the share.
-        engine: whose SQL.
         catalogue: the engine's name of the tables' catalogue, if it is needed.
     """
     if not share.members:
@@ -340,7 +334,6 @@ def _branch(
 
 
 def _value(column: SharedColumn, gateway: str, dialect: Dialect, *, of_view: bool) -> str:
-    """Return a column's value at a gateway, with the share's name and type."""
     name = dialect.name(column.name)
     there = column.types.get(gateway)
     if there is None:
@@ -403,7 +396,6 @@ class Shares:
         """Change a share's document, even under concurrent changes; give the new one.
 
         Args:
-            name: its name.
             to: gives the new document from the present one; called again if another writer was
                 first.
 
@@ -438,14 +430,6 @@ class SharedViews:
     """The views of shares in the Glue Data Catalog."""
 
     def __init__(self, glue: GlueViews, shares: Shares, prefix: str, stack: str) -> None:
-        """Prepare the work.
-
-        Args:
-            glue: where views are kept.
-            shares: the documents.
-            prefix: of the stack's databases.
-            stack: whose views they are.
-        """
         self._glue = glue
         self._shares = shares
         self._database = shared_database(prefix)
@@ -497,7 +481,6 @@ class KeptViews:
     """The views of tables, and of the shares to which they belong: `ViewCatalogue` of a run."""
 
     def __init__(self, glue: GlueViews | None, shares: Shares, prefix: str, stack: str) -> None:
-        """Prepare the work; without views in the catalogue only the documents are kept."""
         self._glue = glue
         self._shares = shares
         self._views = None if glue is None else SharedViews(glue, shares, prefix, stack)
@@ -506,7 +489,6 @@ class KeptViews:
         self._one = Lock()
 
     def keep(self, table: ViewedTable) -> Mapping[str, str]:
-        """Keep the views of a table, and of the shares that it belongs to."""
         faults = {} if self._glue is None else dict(self._glue.keep(table))
         try:
             with self._one:  # tables of a share are processed in parallel

@@ -66,7 +66,6 @@ class _Waiting:
 
     @property
     def deltas(self) -> int:
-        """How many deltas wait."""
         return sum(batch.deltas for batch in self.batches)
 
 
@@ -84,11 +83,9 @@ class SmallBatches:
         """Prepare the work.
 
         Args:
-            store: the bucket of claims.
             open_tables: gives what applies batches; called only if there is work, and again after
                 a fault: what the catalogue was opened with may have been rotated.
             deltas_max: waiting deltas of a table up to which they are small.
-            run_id: whose lease it is.
             merge_after_s: how long deltas may wait in a changes table for a merge that only Spark
                 can do, so that one run merges many batches.
         """
@@ -139,7 +136,6 @@ class SmallBatches:
     def _waiting(
         self, taken: Taken, announced: Iterable[str], tried: Collection[str]
     ) -> dict[str, _Waiting]:
-        """Return the waiting claims by table, where they are small."""
         waiting: dict[str, _Waiting] = {}
         for table, entries in self._claims(taken, announced).items():
             if table in tried:
@@ -194,7 +190,6 @@ class SmallBatches:
         self, names: Sequence[str], by_table: Mapping[str, _Waiting], lease: Lease, taken: Taken,
         seconds_left: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Do the tables of one group, while there is time."""
         for name in names:
             if seconds_left() < SECONDS_LEFT_MIN:
                 taken.later.add(name)

@@ -101,7 +101,6 @@ class SmallTable:
             self._store.delete(batch.claim_key)
 
     def _targets(self, gateway: str, table: str) -> list[Target]:
-        """Return the lake tables of a table, in the order in which they are written."""
         database = lake_database(self._prefix, gateway)
         for name in lake_tables(table):
             rows = IcebergTable.load(self._catalogue, database, name)
@@ -125,7 +124,6 @@ class SmallTable:
     def _write(
         self, target: Target, chain: Chain, deltas: Sequence[StagedDelta], lease: Lease
     ) -> None:
-        """Write the deltas that a table lacks, in one commit with its mark."""
         if target.mark.commit >= chain.last:
             return
         new = [delta for delta in deltas if delta.commit > target.mark.commit]

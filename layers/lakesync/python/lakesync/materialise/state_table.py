@@ -134,8 +134,6 @@ def follow_definition(
     """Have a table get the columns of a definition; returns them.
 
     Args:
-        transaction: of the table.
-        definition: what it is to have.
         others: the columns of the other table that tells of the same one: a name is the same.
     """
     current = own_columns(transaction.table_metadata)
@@ -246,12 +244,7 @@ class _Window(NamedTuple):
 
 
 class StateFiles:
-    """A state table as it is when it is loaded.
-
-    Args:
-        table: the table.
-        remembered: the cache of its files.
-    """
+    """A state table as it is when it is loaded."""
 
     def __init__(self, table: Table, remembered: Remembered) -> None:
         self._table = table
@@ -268,11 +261,9 @@ class StateFiles:
 
     @cached_property
     def least(self) -> list[bytes]:
-        """The least id of each file, or a prefix of it."""
         return [self._least(task) for task in self.tasks]
 
     def whole(self, task: FileScanTask) -> pa.Table:
-        """Return everything that a file contains."""
         if task.delete_files:  # which may increase a moment later
             return self._lake.read(task)
         path, schema = task.file.file_path, self._table.schema().schema_id
@@ -306,7 +297,6 @@ class StateFiles:
         return states
 
     def states_after(self, row_id: str, count: int) -> dict[str, RowState]:
-        """Return the states of rows behind a row id, in the order of its bytes."""
         window, at = self._window, self._place(row_id, count)
         if window is None or at is None:
             window = self._window = self._read_window(row_id, max(count, WINDOW_ROWS))
@@ -322,18 +312,15 @@ class StateFiles:
         return at if window.is_last or len(window.ids) - at >= count else None
 
     def state(self, row: Mapping[str, Any]) -> RowState:
-        """Return the state of a row, refused or not."""
         kept = row.get(REFUSED)
         return self.shown(row) if kept is None else decode_row_state(base64.b64decode(kept))
 
     def shown(self, row: Mapping[str, Any]) -> RowState:
-        """Return the state that a row's columns show."""
         state = state_in(row, self.columns)
         registers = {self._written[name]: one for name, one in state.columns.items()}
         return RowState(state.alive, state.deleted, registers)
 
     def count(self) -> int:
-        """Count the rows."""
         return sum(task.file.record_count for task in self.tasks)
 
     def _least(self, task: FileScanTask) -> bytes:
@@ -349,7 +336,6 @@ class StateFiles:
         ]
 
     def _read_window(self, row_id: str, count: int) -> _Window:
-        """Return the next rows in order."""
         rest = behind(ID, row_id)
         ids, seen = pa.array([], pa.large_string()), 0
         for place, task in enumerate(self.tasks):
@@ -366,7 +352,6 @@ class StateFiles:
         return _Window(row_id.encode(), [one.encode() for one in ids.to_pylist()], rows, is_last)
 
     def _scanned(self, tasks: Sequence[FileScanTask], rows: Any, *names: str) -> pa.Table:
-        """Return rows of files, filtered while they are read."""
         table, schema = self._table, self._table.schema()
         there = {field.name for field in schema.fields}
         own = [column.name for column in self.columns]
@@ -389,17 +374,7 @@ FILE_ROWS_MAX: Final = 20_000
 
 
 class Leaves:
-    """One write of a state table.
-
-    Args:
-        table: the table as it was loaded.
-        metadata: the same with the columns that it is to have.
-        files: reads it.
-        definition: which columns there are.
-        columns: the same, as the table has them.
-        commit: the mark that comes with the rows.
-        at: when the write was begun.
-    """
+    """One write of a state table."""
 
     def __init__(
         self,

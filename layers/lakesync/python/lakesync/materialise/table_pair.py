@@ -131,7 +131,6 @@ class Pair:
         return {}
 
     def head(self, table: str) -> Head:
-        """Return what the table consists of."""
         if not self.keeper:
             return Head(1, self._lake_mark(), definition=self._lake_definition(table).to_json())
         said = self.said()
@@ -144,7 +143,6 @@ class Pair:
         )
 
     def _lake_mark(self) -> int:
-        """Return the commit that both tables have reached."""
         both = [IcebergTable(one).batch_mark() for one in (self.state, self.changes) if one]
         marks = [0 if mark is None else mark.commit for mark in both]
         return min(marks) if self.changes is not None else 0
@@ -291,7 +289,6 @@ class Expired(NamedTuple):
     files: tuple[str, ...]
 
     def stage(self, transaction: Transaction) -> None:
-        """Have a transaction expire the snapshots."""
         if self.snapshots:
             ExpireSnapshots(transaction).by_ids(list(self.snapshots)).commit()
 
@@ -353,7 +350,6 @@ class History:
     """A changes table as it is when it is loaded.
 
     Args:
-        table: the table.
         named: the snapshot that the head names; None for a lake's, whose mark shows how far it
             reaches.
     """
@@ -366,13 +362,7 @@ class History:
         self.columns = own_columns(table.metadata)
 
     def commits(self, name: str, after: Stamp, until: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Return the next commits in a range with their records, none at the end.
-
-        Args:
-            name: the table's, on the wire.
-            after: behind which commit.
-            until: the last one that may be given.
-        """
+        """Return the next commits in a range with their records, none at the end."""
         tasks = [task for task in self.tasks if self._bound(task, 1) > after]
         cut = self._cut(tasks, after, until)
         if not cut:
@@ -428,8 +418,6 @@ class History:
         """Put the files that rows belong to; returns new files and those that go.
 
         Args:
-            metadata: the table's, with the columns that it is to have.
-            rows: what is added.
             forgotten: up to which commit nothing is to be left.
         """
         made: list[DataFile] = []

@@ -76,7 +76,6 @@ class View(NamedTuple):
     """What it shows, in one sentence."""
 
     def statement(self, database: str, engine: str) -> str:
-        """Return the statement that makes or replaces the view in a database."""
         name = DIALECTS[engine].name(database, self.name)
         return f"CREATE OR REPLACE VIEW {name} AS {self.select}"
 
@@ -92,8 +91,6 @@ def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[V
     """Yield the views of a table, in the SQL of an engine of `DIALECTS`.
 
     Args:
-        table: the table.
-        engine: whose SQL.
         catalogue: the engine's name of the table's catalogue, if it is needed.
     """
     if table.kind == CHANGES_TABLE:
@@ -146,9 +143,7 @@ def live_select(
 
     Args:
         state: the state table, as the engine names it.
-        changes: its changes table.
         columns: the state table's own columns.
-        dialect: the engine's.
         delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     return _LiveView(state, changes, columns, dialect, delete_wins=delete_wins).select()
@@ -174,7 +169,6 @@ class _LiveView:
         self._dialect = dialect
 
     def select(self) -> str:
-        """Return the whole query."""
         parts = {
             "waiting": self._waiting(),
             "folded": self._folded(),
@@ -200,7 +194,6 @@ class _LiveView:
         return f"SELECT * FROM {self._changes} WHERE {COMMIT_STAMP} > ({mark})"  # noqa: S608 - quoted
 
     def _folded(self) -> str:
-        """The waiting changes, as one row for each id."""
         parts = [
             ID,
             f"max(CASE WHEN _op = 'INSERT' THEN {HLC} ELSE 0 END) AS _new_alive",
@@ -224,7 +217,6 @@ class _LiveView:
         return f"SELECT {select} FROM folded w LEFT JOIN {self._state} s ON s.{ID} = w.{ID}"  # noqa: S608 - quoted
 
     def _beside(self) -> str:
-        """The same, with the stamps of the row."""
         whole = f"CASE WHEN {IS_DELETED} THEN {HLC} ELSE 0 END"
         # The greatest stamp of an existing row is its insert's or a column's, so it shows existence
         # too.
@@ -292,12 +284,10 @@ class _Column(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Its client."""
         return f"_by{self.number}"
 
     @property
     def new(self) -> str:
-        """The waiting value."""
         return f"_new{self.number}"
 
     @property
@@ -307,7 +297,6 @@ class _Column(NamedTuple):
 
     @property
     def new_by(self) -> str:
-        """Its client."""
         return f"_new_by{self.number}"
 
 
@@ -349,19 +338,16 @@ class Dialect(NamedTuple):
     """A point in time, of a type that a view may have."""
 
     def name(self, *parts: str) -> str:
-        """Quote a name, with its qualifiers."""
         return ".".join(
             self.quote + part.replace(self.quote, self.quote * 2) + self.quote for part in parts
         )
 
     def type_name(self, kind: str) -> str:
-        """Return the name of a column's type."""
         decimal = precision_scale(kind)
         return self.types[kind] if decimal is None else f"decimal({decimal[0]},{decimal[1]})"
 
 
 def _types(text: str, number: str, instant: str, blob: str) -> dict[str, str]:
-    """Return the types by name, some of which differ between engines."""
     return {
         **dict.fromkeys(("string", "json", "null"), text),
         "number": number,

@@ -77,7 +77,6 @@ class LakeStore:
         return f"s3://{self._bucket}"
 
     def pause(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
     def claims(self, only: str = "") -> Iterator[ClaimEntry]:
@@ -93,7 +92,6 @@ class LakeStore:
                 yield ClaimEntry(entry["Key"], age.total_seconds())
 
     def etags(self, prefix: str) -> dict[str, str]:
-        """Return by key the etag of each object under a prefix."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=prefix
         )
@@ -336,7 +334,6 @@ class Lease:
         return None if etag is None else cls(store, group, run_id, epoch, etag)
 
     def __enter__(self) -> Self:
-        """Begin to renew."""
         self._thread.start()
         return self
 
@@ -346,7 +343,6 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release the lease: it expires at once, and its epoch stays on record."""
         self._released.set()
         self._thread.join()
         with self._write:
