@@ -26,7 +26,7 @@ from lakesync.gateway.access import Access
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import rules_digest, scoped
-from lakesync.gateway.frame_delivery import SENT_PER_S_MAX, Delivery
+from lakesync.gateway.frame_sending import SENT_PER_S_MAX, FrameSender
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.ports import Connection
@@ -43,7 +43,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/core/visibility.py",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
     "layers/lakesync/python/lakesync/gateway/connected.py",
-    "layers/lakesync/python/lakesync/gateway/frame_delivery.py",
+    "layers/lakesync/python/lakesync/gateway/frame_sending.py",
     "layers/lakesync/python/lakesync/gateway/pull.py",
     "layers/lakesync/python/lakesync/runtime/websocket_frames.py",
     "layers/lakesync/python/lakesync/wire",
@@ -186,11 +186,11 @@ class _Bench:
             "eu-west-1", send=self._store, credentials=lambda: ("key", "secret", "t")
         )
         connections = ItemConnections(DynamoItemStore("connections", caller))
-        delivery = Delivery(sockets, connections, seconds=lambda: 0.0, sleep_s=lambda _: None)
+        sender = FrameSender(sockets, connections, seconds=lambda: 0.0, sleep_s=lambda _: None)
         self._broadcaster = Broadcaster(
             PullService(self._buffer, wall_clock=lambda: self._now_ms),
             connections,
-            delivery,
+            sender,
             access=Access(ItemAccess(MemoryItemStore()), wall_clock=lambda: self._now_ms),
             wall_clock=lambda: self._now_ms,
         )

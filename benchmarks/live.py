@@ -38,7 +38,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/client/http_transport.py",
     "layers/lakesync/python/lakesync/client/websocket_listener.py",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
-    "layers/lakesync/python/lakesync/gateway/frame_delivery.py",
+    "layers/lakesync/python/lakesync/gateway/frame_sending.py",
     "layers/lakesync/python/lakesync/gateway/push.py",
     "layers/lakesync/python/lakesync/log",
     "layers/lakesync/python/lakesync/runtime/websocket_frames.py",

@@ -25,7 +25,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import MAIN_LANE
 from lakesync.gateway.broadcast import TURN_MS_MAX
-from lakesync.gateway.frame_delivery import SENT_PER_S_MAX
+from lakesync.gateway.frame_sending import SENT_PER_S_MAX
 from lakesync.log.lanes import Limits
 from lakesync.maintenance.erasure import OBJECT_KINDS
 from lakesync.materialise.iceberg_database import IcebergDatabase

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.gateway.broadcast import TURN_MS_MAX, Broadcaster
 from lakesync.gateway.connected import ConnectionSweep
-from lakesync.gateway.frame_delivery import Delivery
+from lakesync.gateway.frame_sending import FrameSender
 from lakesync.gateway.pull import PullService
 from lakesync.runtime.websocket_frames import FrameService, notify_handler
 from lakesync.runtime.websockets import connect_handler, disconnect_handler
@@ -21,7 +21,7 @@ from tests.simulation.scheduler import Process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.ports import Delivered
+    from lakesync.ports import FrameResult
     from tests.simulation.world import World
 
 READS: Final = {"get", "of_gateway", "scan"}
@@ -102,7 +102,7 @@ class Notifying:
         return answer
 
 
-class OneByOne(Delivery):
+class OneByOne(FrameSender):
     """Sends frames one after the other: between any two of them others may run, or it may die."""
 
     def _run(self, work: Callable[[], None], times: int, is_last: object = None) -> None:
@@ -144,7 +144,7 @@ class SimulatedSockets:
             restores=world.counts["restored"],
         )  # fmt: skip
 
-    def send(self, connection_id: str, frame: str) -> Delivered:
+    def send(self, connection_id: str, frame: str) -> FrameResult:
         sockets, began = self._world.sockets, self._began
         return self._gate.call(
             "post", lambda: sockets.post(connection_id, frame, began), writes=True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from lakesync.buffer.connections import ItemConnections
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.gateway.broadcast import TURN_MS_MAX
-from lakesync.ports import Delivered
+from lakesync.ports import FrameResult
 from lakesync.wire import proto
 from lakesync.wire.proto import Tag
 from tests.simulation.history import Violation
@@ -213,22 +213,22 @@ class Sockets:
 
     # --- frames to clients ------------------------------------------------------------------------
 
-    def post(self, name: str, frame: str, began: Began) -> Delivered:
+    def post(self, name: str, frame: str, began: Began) -> FrameResult:
         """Send a frame to a connection, as API Gateway does."""
         world, chance, faults = self._world, self._random.random, self._world.faults
         socket = self._open.get(name)
         if socket is None:
-            return Delivered.GONE
+            return FrameResult.GONE
         self._check(socket, frame, began)
         if chance() < faults.slow_reader:
             world.count("reader was slow")
-            return Delivered.BUSY
+            return FrameResult.BUSY
         if self._breaks(name):
-            return Delivered.GONE
+            return FrameResult.GONE
         self._touch(socket)
         if chance() < faults.lose_frame:
             world.count("lost frame")
-            return Delivered.SENT
+            return FrameResult.SENT
         times = 1
         if chance() < faults.double_frame:
             world.count("doubled frame")
@@ -239,7 +239,7 @@ class Sockets:
                 world.count("late frame")
                 delay_ms = chance() * 120_000
             world.later("frame", partial(self._arrive, socket, frame), int(delay_ms))
-        return Delivered.SENT
+        return FrameResult.SENT
 
     def _arrive(self, socket: Socket, frame: str) -> None:
         if socket.id in self._open:

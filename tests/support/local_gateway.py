@@ -41,7 +41,7 @@ from lakesync.gateway.admin_changes import Audit
 from lakesync.gateway.attachments import AttachmentService
 from lakesync.gateway.connected import ClientsAdmin
 from lakesync.gateway.destination_admin import DestinationAdmin
-from lakesync.gateway.frame_delivery import Delivery
+from lakesync.gateway.frame_sending import FrameSender
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.declare import Declare
@@ -238,7 +238,7 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
         local.access,
         local.buffer,
         local.connections,
-        Delivery(local.sockets, local.connections, seconds=time.monotonic, sleep_s=time.sleep),
+        FrameSender(local.sockets, local.connections, seconds=time.monotonic, sleep_s=time.sleep),
         cursor_of=cursor_of,
     )
     destinations = DestinationAdmin(

@@ -13,8 +13,8 @@ from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.gateway.access import Access
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import ConnectionSweep, rules_digest, scoped
-from lakesync.gateway.frame_delivery import Delivery
-from lakesync.ports import Connection, Delivered
+from lakesync.gateway.frame_sending import FrameSender
+from lakesync.ports import Connection, FrameResult
 from lakesync.wire import proto
 from lakesync.wire.proto import Tag
 from tests.support.builders import WALL_MS
@@ -38,14 +38,14 @@ class FakeSockets:
         self.busy: set[str] = set()
         self.gone: set[str] = set()
 
-    def send(self, connection_id: str, frame: str) -> Delivered:
+    def send(self, connection_id: str, frame: str) -> FrameResult:
         """Keep a frame, or do what was ordered."""
         if connection_id in self.gone or connection_id in self.closed:
-            return Delivered.GONE
+            return FrameResult.GONE
         if connection_id in self.busy:
-            return Delivered.BUSY
+            return FrameResult.BUSY
         self.sent[connection_id].append(frame)
-        return Delivered.SENT
+        return FrameResult.SENT
 
     def close(self, connection_id: str) -> None:
         self.closed.append(connection_id)
@@ -73,12 +73,10 @@ class Hub:
     def __post_init__(self) -> None:
         self.broadcaster = self.process()
         access = Access(self.access, wall_clock=self.time.wall_clock)
-        self.sweep = ConnectionSweep(
-            self.connections, self.delivery(), access, self.time.wall_clock
-        )
+        self.sweep = ConnectionSweep(self.connections, self.sender(), access, self.time.wall_clock)
 
-    def delivery(self) -> Delivery:
-        return Delivery(
+    def sender(self) -> FrameSender:
+        return FrameSender(
             self.sockets,
             self.connections,
             seconds=lambda: self.time.now_ms / 1000,
@@ -90,7 +88,7 @@ class Hub:
         return Broadcaster(
             puller(self.buffer, time_=self.time),
             self.connections,
-            self.delivery(),
+            self.sender(),
             access=Access(self.access, wall_clock=self.time.wall_clock),
             wall_clock=self.time.wall_clock,
         )

@@ -21,8 +21,6 @@ _GLUE: Final = LakeCatalogue()
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a run works on."""
-
     lake_bucket: str
     """The bucket of claims, staged batches and the lease."""
     database_prefix: str

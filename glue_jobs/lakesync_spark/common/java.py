@@ -34,6 +34,5 @@ def java_items(collection: Any) -> list[Any]:
 
 
 def is_java_error(error: Exception, name: str) -> bool:
-    """Return whether an error is a Java exception of that class, by its full name."""
     java: Any = getattr(error, "java_exception", None)
     return java is not None and bool(java.getClass().getName() == name)

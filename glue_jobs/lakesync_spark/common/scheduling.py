@@ -36,5 +36,4 @@ def table_threads(spark: SparkSession, count: int, pool: str | None = None) -> T
 
 
 def pool_of(spark: SparkSession) -> str | None:
-    """Return the pool of this thread's jobs."""
     return spark.sparkContext.getLocalProperty(_POOL)

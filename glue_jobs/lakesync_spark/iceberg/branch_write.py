@@ -80,7 +80,6 @@ def open_branch(table: LakeTable, start: int | None) -> str:
 
 
 def add_rows(rows: DataFrame, on_branch: str) -> None:
-    """Write the rows beside those that they replace."""
     rows.writeTo(on_branch).append()
 
 
@@ -95,7 +94,6 @@ def added_rows(spark: SparkSession, table: LakeTable, branch: str, start: int | 
 def delete_replaced(
     added: DataFrame, on_branch: str, properties: Mapping[str, str], *, broadcast: bool
 ) -> None:
-    """Delete the rows of which a later one was added."""
     with view_of(added) as later:
         hint = f"/*+ BROADCAST({later}) */" if broadcast else ""
         # The commit is no literal: see `lakesync_spark.common.queries.with_constants`.

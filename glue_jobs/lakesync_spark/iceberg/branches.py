@@ -23,21 +23,18 @@ _COMMIT_FAILED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
 def branch_names(table: LakeTable, prefix: str) -> list[str]:
-    """Return the branches whose names begin so."""
     refs = table.java.refs()
     names = [str(name) for name in java_items(refs.keySet())]
     return [name for name in names if name.startswith(prefix) and refs.get(name).isBranch()]
 
 
 def make_branch(table: LakeTable, name: str, start: int | None) -> None:
-    """Make a branch at a snapshot."""
     change = table.java.manageSnapshots().createBranch(name, start)
     change.setMaxRefAgeMs(name, BRANCH_AGE_MS_MAX).commit()
     table.refresh()
 
 
 def drop_branch(table: LakeTable, name: str) -> None:
-    """Drop a branch, and what is on it alone."""
     table.java.manageSnapshots().removeBranch(name).commit()
     table.refresh()
 

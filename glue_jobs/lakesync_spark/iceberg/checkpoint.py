@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 
 class Built(NamedTuple):
-    """The checkpoint that there is."""
-
     checkpoint: str
     since: Stamp
     rows: int

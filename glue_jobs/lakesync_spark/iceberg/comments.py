@@ -44,5 +44,4 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
 
 
 def all_comments(table: LakeTable) -> dict[str, str]:
-    """Return the comment of each column in the catalogue."""
     return {field.name: field.comment for field in table.fields()}

@@ -37,8 +37,6 @@ class ErasedTable:
 
 @dataclass(slots=True)
 class ErasureReport:
-    """What a run did."""
-
     stack: str
     """The stack's ARN."""
     tables: list[ErasedTable] = field(default_factory=list)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """A column of a table."""
-
     number: int
     """Iceberg's id."""
     name: str
@@ -25,7 +23,6 @@ class Field(NamedTuple):
 
 
 def fields_of(spark: SparkSession, schema: Any) -> tuple[Field, ...]:
-    """Return the columns of a schema, in order."""
     parser = java_class(spark, "org.apache.iceberg.SchemaParser")
     document = json.loads(parser.toJson(schema))
     return tuple(

@@ -50,8 +50,6 @@ LOOK_S: Final = 10.0
 
 
 class Table(NamedTuple):
-    """A table that is LakeSync's and this stack's."""
-
     name: str
     """As SQL writes it."""
     gateway: str
@@ -74,8 +72,6 @@ def maintain(
 
 
 class _Maintenance:
-    """What is to be done, and what was."""
-
     def __init__(
         self, spark: SparkSession, store: LakeStore, arguments: MaintenanceArguments, run_id: str
     ) -> None:

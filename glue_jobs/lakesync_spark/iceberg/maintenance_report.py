@@ -22,8 +22,6 @@ SERVICE: Final = "maintain_lake"
 
 
 class MaintenanceOutcome(StrEnum):
-    """What became of a table."""
-
     DONE = "done"
     """Everything that paid was done, or nothing did."""
     LEFT = "left"
@@ -33,8 +31,6 @@ class MaintenanceOutcome(StrEnum):
 
 @dataclass(slots=True)
 class TableReport:
-    """What is told of one table."""
-
     name: str
     gateway: str = ""
     table: str = ""
@@ -80,8 +76,6 @@ class TableReport:
 
 @dataclass(slots=True)
 class MaintenanceReport:
-    """What a run did."""
-
     stack: str
     """The stack's ARN."""
     tables: list[TableReport] = field(default_factory=list)

@@ -45,7 +45,6 @@ def retype(
 
 
 def add_helpers(spark: SparkSession, table: LakeTable, retyped: Sequence[LakeColumn]) -> None:
-    """Add the helper columns that are not there yet."""
     for column in retyped:
         if not table.has_field(_helper(column)):
             declared = definition(column, _helper(column))

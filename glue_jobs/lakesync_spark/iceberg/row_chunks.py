@@ -37,8 +37,6 @@ _CHUNKS_PER_PARTITION: Final = 100_000
 
 
 class Written(NamedTuple):
-    """A chunk that was written."""
-
     number: int
     """Its place among those of the table, with gaps."""
     chunk: Chunk

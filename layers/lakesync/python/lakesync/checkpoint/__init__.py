@@ -112,7 +112,6 @@ def out_of_lake(log: FinalLog, state: FlushState, latest: Manifest | None, rows_
 
 
 def flushed_to_json(flushed: Flushed) -> str:
-    """Write it as a job's argument."""
     return json.dumps(
         {
             "gateway": flushed.gateway,

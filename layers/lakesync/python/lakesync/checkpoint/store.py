@@ -53,8 +53,6 @@ _DIGEST_LENGTH: Final = 16
 
 
 class Part(NamedTuple):
-    """One frame of a chunk."""
-
     size: int
     """Its size, the length field included."""
     deltas: int
@@ -63,8 +61,6 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One object."""
-
     key: str
     size: int
     sha256: str
@@ -84,8 +80,6 @@ class Tombstones:
 
 
 class Place(NamedTuple):
-    """The location of a part."""
-
     key: str
     offset: int
     part: Part
@@ -118,8 +112,6 @@ class TableChunks:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checkpoint."""
-
     id: str
     gateway: str
     epoch: str
@@ -139,7 +131,6 @@ def checkpoint_id(since: Stamp, began_ms: int) -> str:
 
 
 def is_checkpoint_id(text: str) -> bool:
-    """Return whether text may name a checkpoint."""
     return _ID.fullmatch(text) is not None
 
 
@@ -149,44 +140,36 @@ def since_of(checkpoint: str) -> Stamp:
 
 
 def began_ms_of(checkpoint: str) -> int:
-    """Return when a checkpoint's build began, from its id."""
     return int(checkpoint[17:], 16)
 
 
 def manifests_prefix(gateway: str) -> str:
-    """Return the prefix of a gateway's manifests, which nothing else has."""
     return f"checkpoints/{gateway}/manifests/"
 
 
 def manifest_key(gateway: str, checkpoint: str) -> str:
-    """Return the key of a manifest."""
     return f"{manifests_prefix(gateway)}{checkpoint}.json"
 
 
 def progress_key(gateway: str) -> str:
-    """Return the key of the progress of a build."""
     return f"checkpoints/{gateway}/progress"
 
 
 def chunks_prefix(gateway: str, checkpoint: str = "") -> str:
-    """Return the prefix of one checkpoint's chunks, or of all."""
     prefix = f"checkpoints/{gateway}/chunks/"
     return f"{prefix}{checkpoint}/" if checkpoint else prefix
 
 
 def chunk_key(gateway: str, checkpoint: str, table: str, number: int, sha256: str) -> str:
-    """Return the key of a chunk."""
     name = f"{table}-{number:05d}-{sha256[:_DIGEST_LENGTH]}.bin"
     return chunks_prefix(gateway, checkpoint) + name
 
 
 def frame(run: bytes) -> bytes:
-    """Return the frame of a run of deltas."""
     return len(run).to_bytes(FRAME_HEAD_BYTES, "big") + run
 
 
 def digest(body: bytes) -> str:
-    """Return the SHA-256 of a chunk, in hex."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -221,7 +204,6 @@ def manifest_from_json(body: bytes) -> Manifest:
 
 
 def tables_to_json(tables: Mapping[str, TableChunks]) -> dict[str, Any]:
-    """Write tables as plain JSON values."""
     return {
         name: {
             "rows": table.rows,
@@ -316,8 +298,6 @@ _TOMBSTONE_BYTES: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A chunk that is full."""
-
     body: bytes
     parts: tuple[Part, ...]
     last: str

@@ -75,8 +75,6 @@ class Resend(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """The stored state of one follower."""
-
     cursor: Stamp = 0
     """The cursor of its last request."""
     proven: Position = START
@@ -129,7 +127,6 @@ class Follower:
 
 
 def pack(follower: Follower) -> bytes:
-    """Return the stored state of a follower."""
     body = {"format": WRITES} | asdict(follower)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -421,7 +418,6 @@ def _until(policy: str, until: Stamp) -> str:
 
 
 def replaced_policies(policies: Iterable[str]) -> Iterator[ReplacedPolicy]:
-    """Read the policies that were replaced."""
     for policy in policies:
         read = json.loads(policy)
         until = read.get("until", STAMP_MAX)

@@ -77,7 +77,6 @@ class TablePlace(NamedTuple):
 
 
 def table_key(table: str, digest: str) -> TableKey:
-    """Return the key of a table, by the digest of the scope that decides its rows."""
     return TableKey(_digest(table)[:_DIGEST_BYTES], _digest(digest)[:4])
 
 

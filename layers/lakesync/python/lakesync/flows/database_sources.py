@@ -556,11 +556,9 @@ class Rows:
 
 
 def parts_of(rows: int) -> Iterator[tuple[int, int]]:
-    """Return the number of each part of the rows, and how many parts there are."""
     parts = max(1, -(-rows // COMPARED_ROWS_MAX))
     return ((part, parts) for part in range(parts))
 
 
 def part_of(row_id: str, parts: int) -> int:
-    """Return the number of the part that a row is in."""
     return crc32(row_id.encode()) % parts if parts > 1 else 0

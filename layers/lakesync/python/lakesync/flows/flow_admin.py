@@ -328,21 +328,18 @@ def _refused(faults: list[Fault]) -> FlowRefused:
 
 
 def public(flow: Flow) -> Flow:
-    """Return a flow without the secrets of its source."""
     if not isinstance(flow.source, ConnectorSource):
         return flow
     return flow.without(secret_names(connector_type(flow.source.type)))
 
 
 def hidden_in(flow: Flow) -> dict[str, str]:
-    """Return the secret settings of a flow's source."""
     if not isinstance(flow.source, ConnectorSource):
         return {}
     return secrets_in(flow.source.configuration, secret_names(connector_type(flow.source.type)))
 
 
 def shown_flow(flow: Flow) -> dict[str, Any]:
-    """Return a flow as administrators see it."""
     return flow_to_json(public(flow))
 
 
@@ -352,7 +349,6 @@ def says_same(declared: Flow, wanted: Flow) -> bool:
 
 
 def as_destination(flow: Flow) -> dict[str, Any]:
-    """Return a flow from the gateway as the declaration of a destination."""
     shown = flow_to_json(flow)
     ends = shown["destination"]
     return {

@@ -267,7 +267,6 @@ REFUSALS_NOTED_MS_MIN: Final = 60_000
 
 
 def is_worth_noting(last: Seen | None, seen: Seen) -> bool:
-    """Return whether to note the state of a client."""
     if last is None:
         return True
     passed_ms = seen.at_ms - last.at_ms

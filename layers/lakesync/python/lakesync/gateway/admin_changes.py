@@ -115,7 +115,6 @@ class Audit:
 
 
 def record_to_json(record: AuditRecord) -> dict[str, Any]:
-    """Return a record as it is shown."""
     shown: dict[str, Any] = {
         "id": record.id,
         "at": utc_text(record.at_ms, "milliseconds"),

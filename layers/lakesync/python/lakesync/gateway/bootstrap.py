@@ -347,8 +347,6 @@ _IN_CHECKPOINT: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 
 
 class Rows(NamedTuple):
-    """Some rows of a table."""
-
     records: Records
     position: str
     """The position of the next rows; empty at the end."""

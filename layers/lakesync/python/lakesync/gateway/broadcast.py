@@ -35,7 +35,7 @@ from lakesync.gateway.connected import (
     scoped,
     writers_of,
 )
-from lakesync.gateway.frame_delivery import Outgoing, always
+from lakesync.gateway.frame_sending import Outgoing, always
 from lakesync.ports import GATEWAY_KIND, NotifyState
 from lakesync.wire.proto import FRAME_DELTA_BYTES_MAX, encode_broadcast
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.gateway.access import Access
-    from lakesync.gateway.frame_delivery import Delivery
+    from lakesync.gateway.frame_sending import FrameSender
     from lakesync.gateway.pull import PullService
     from lakesync.log.read import FinalLog
     from lakesync.ports import Connection, Connections, WallClock
@@ -61,8 +61,6 @@ RESCOPED_MAX: Final = 5_000
 
 
 class _Round(NamedTuple):
-    """The progress of a broadcast."""
-
     state: NotifyState
     is_whole: bool
     """All connections were served."""
@@ -75,7 +73,7 @@ class Broadcaster:
         self,
         pulls: PullService,
         connections: Connections,
-        delivery: Delivery,
+        sender: FrameSender,
         *,
         access: Access,
         wall_clock: WallClock,
@@ -83,7 +81,7 @@ class Broadcaster:
         self._pulls = pulls
         self._pages = BroadcastPages(pulls, wall_clock=wall_clock)
         self._connections = connections
-        self._delivery = delivery
+        self._sender = sender
         self._access = access
         self._wall_clock = wall_clock
         self._done: dict[str, Stamp] = {}
@@ -136,7 +134,7 @@ class Broadcaster:
 
     def drain(self) -> None:
         """Wait for the frames under way, before the process may be stopped."""
-        self._delivery.drain()
+        self._sender.drain()
 
     def close_revoked(
         self, gateway: str, kind: str, name: str, has_time: Callable[[], bool] = always
@@ -151,7 +149,7 @@ class Broadcaster:
         if kind == GATEWAY_KIND:
             error = GatewayDeleted(GatewayDeleted.ANSWER)
         revoked = concerned(connections, kind, name)
-        refused = self._delivery.refuse([(each, error) for each in revoked], has_time)
+        refused = self._sender.refuse([(each, error) for each in revoked], has_time)
         return refused == len(revoked)
 
     def _began(self, gateway: str, owner: str) -> bool:
@@ -175,11 +173,11 @@ class Broadcaster:
         decided = self._pages.decide(log, waiting, since)
         late, fresh = _by_id(passed_by.outgoing), _by_id(decided.outgoing)
         rescoped = passed_by.rescoped + decided.rescoped
-        sent = self._delivery.send(late + fresh, has_time)
-        self._delivery.refuse(
+        sent = self._sender.send(late + fresh, has_time)
+        self._sender.refuse(
             refused[:REFUSED_MAX], has_time
         )  # the others are handled by the next broadcast, or the sweep
-        self._delivery.side_by_side(self._rescope, rescoped[:RESCOPED_MAX], has_time)
+        self._sender.side_by_side(self._rescope, rescoped[:RESCOPED_MAX], has_time)
         top = max(log.top, since)
         if sent == len(late) + len(fresh):
             return _Round(NotifyState(top), is_whole=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.errors import LakeSyncError
     from lakesync.gateway.access import Access
-    from lakesync.gateway.frame_delivery import Delivery
+    from lakesync.gateway.frame_sending import FrameSender
     from lakesync.ports import (
         AccessStore,
         Buffer,
@@ -93,8 +93,6 @@ def concerned(connections: Sequence[Connection], kind: str, name: str) -> list[C
 
 
 class Classified(NamedTuple):
-    """A gateway's connections, classified."""
-
     allowed: list[Connection]
     refused: list[tuple[Connection, LakeSyncError]]
     """Those that may no longer be served, with the reasons."""
@@ -152,12 +150,10 @@ def rules_digest(config: GatewayConfig) -> str:
 
 
 def scope_text(config: GatewayConfig, claims: Mapping[str, object]) -> str:
-    """Return the text of the scope that claims have under the rules in force."""
     return Viewer(config.rules, claims, config.logged.generation).scope().text()
 
 
 def scoped(connection: Connection, config: GatewayConfig, rules: str) -> Connection:
-    """Return a connection with its scope under the rules in force."""
     scope = digest_of(scope_text(config, connection.claims))
     return replace(connection, scope=scope, rules=rules)
 
@@ -183,10 +179,10 @@ class ConnectionSweep:
     """Examines the connections of all gateways. One for each process; one call at a time."""
 
     def __init__(
-        self, connections: Connections, delivery: Delivery, access: Access, wall_clock: WallClock
+        self, connections: Connections, sender: FrameSender, access: Access, wall_clock: WallClock
     ) -> None:
         self._connections = connections
-        self._delivery = delivery
+        self._sender = sender
         self._access = access
         self._wall_clock = wall_clock
         self._place = ""
@@ -215,8 +211,8 @@ class ConnectionSweep:
     def _sweep_gateway(self, connections: list[Connection], has_time: Callable[[], bool]) -> int:
         now_s = self._wall_clock() / 1000
         _, refused, dead = classified(connections, self._access, now_s)
-        forgotten = self._delivery.forget(dead, has_time)
-        return forgotten + self._delivery.refuse(refused, has_time)
+        forgotten = self._sender.forget(dead, has_time)
+        return forgotten + self._sender.refuse(refused, has_time)
 
 
 # --- clients, for administrators ------------------------------------------------------------------
@@ -252,14 +248,14 @@ class ClientsAdmin:
         access: AccessStore,
         buffer: Buffer,
         connections: Connections,
-        delivery: Delivery,
+        sender: FrameSender,
         *,
         cursor_of: Callable[[bytes], Stamp],
     ) -> None:
         self._access = access
         self._buffer = buffer
         self._connections = connections
-        self._delivery = delivery
+        self._sender = sender
         self._cursor_of = cursor_of
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[ClientReport], str]:
@@ -293,7 +289,7 @@ class ClientsAdmin:
         """Close all connections of a client, which may connect again; returns their number."""
         error = Unavailable("an administrator closed this connection; connect again in a moment")
         connections = self.connected(gateway, client_id)
-        self._delivery.refuse([(each, error) for each in connections])
+        self._sender.refuse([(each, error) for each in connections])
         return len(connections)
 
     def _behind_ms(self, gateway: str, client: KnownClient, top: Stamp) -> int | None:

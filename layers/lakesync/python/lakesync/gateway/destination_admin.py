@@ -39,8 +39,6 @@ _TRIES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class DestinationReport:
-    """A destination, with its state."""
-
     destination: Destination
     waiting: int
     """Claims that wait for it."""
@@ -236,7 +234,7 @@ class DestinationAdmin:
             )
 
     def _check_not_in_lake(self, gateway: str, before: Destinations, wanted: Destination) -> None:
-        """Refuse to take the lake from a table that it has: readers would see an old state of it."""
+        """Refuse to take a table out of the lake: readers would see an old state of it."""
         flushed = sorted(
             table for table in self._buffer.flushed_tables(gateway)
             if wanted.wants(table) and before.in_lake(table)

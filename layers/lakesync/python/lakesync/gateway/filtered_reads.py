@@ -58,8 +58,6 @@ to DynamoDB takes as many. One commit more may be added."""
 
 
 class Records(NamedTuple):
-    """Deltas as they are sent."""
-
     runs: tuple[bytes, ...] = ()
     deltas: int = 0
 
@@ -332,8 +330,6 @@ def _of_logged_row(
 
 
 class Reads(Enum):
-    """What is read page by page."""
-
     ALL_TABLES = ALL_TABLES
     CHANGED_TABLES = "changed"
     """The tables for which rules or token claims decide differently now."""

@@ -258,5 +258,4 @@ class Receipt:
 
 
 def refusal(index: int, delta_id: str, error: LakeSyncError) -> DeltaOutcome:
-    """Return the outcome of a delta that was refused."""
     return DeltaOutcome(index, delta_id, OutcomeKind.REFUSED, error)

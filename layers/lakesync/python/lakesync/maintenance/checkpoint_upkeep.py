@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A build in progress."""
-
     checkpoint: str
     epoch: str
     todo: tuple[str, ...]
@@ -83,7 +81,6 @@ class Progress:
 
 
 def progress_to_json(progress: Progress) -> bytes:
-    """Write a progress."""
     body = {
         "version": WRITES,
         "checkpoint": progress.checkpoint,
@@ -123,8 +120,6 @@ _JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """The result of a build."""
-
     checkpoint: str = ""
     """The checkpoint that exists now, built by this call or before; empty if there is none."""
     since: Stamp = 0
@@ -277,8 +272,6 @@ _MARGIN_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """The result of a removal."""
-
     objects: int = 0
     finished: bool = True
     """False if time ran out; the next call continues."""

@@ -63,8 +63,6 @@ _BUILDS_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """The progress of an erasure."""
-
     waits_for: str = ""
     """What has to happen first; empty once it is done."""
     ready_ms: int = 0

@@ -117,8 +117,6 @@ _SLICE_DELTAS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """The result of a flush."""
-
     batches: int = 0
     deltas: int = 0
     watermark: Stamp = 0

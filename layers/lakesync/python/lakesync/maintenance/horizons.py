@@ -65,8 +65,6 @@ _ENTRIES_MAX: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class TrimReport:
-    """The result of a trim."""
-
     horizon: Stamp = 0
     """Cursors below are void."""
     finished: bool = True
@@ -155,8 +153,6 @@ _TOMBSTONE_BYTES: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """The result of one call."""
-
     rows: int = 0
     finished: bool = True
     place: str = ""

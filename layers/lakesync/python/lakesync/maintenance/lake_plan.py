@@ -33,8 +33,6 @@ _DAY_MS: Final = 86_400_000
 
 
 class Step(StrEnum):
-    """One maintenance step for a table."""
-
     FILES = "rewrite files"
     DELETES = "rewrite delete files"
     MANIFESTS = "rewrite manifests"
@@ -47,8 +45,6 @@ UNDER_LEASE: Final = frozenset({Step.FILES, Step.DELETES, Step.MANIFESTS})
 
 
 class TableFigures(NamedTuple):
-    """The counts of a table."""
-
     files: int = 0
     """Data files."""
     delete_files: int = 0

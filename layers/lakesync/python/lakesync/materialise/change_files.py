@@ -238,7 +238,6 @@ class TypedColumn(NamedTuple):
 
 
 def arrow_type(type_name: str) -> pa.DataType:
-    """Return the type of a column's values in files."""
     import pyarrow as pa  # noqa: PLC0415 - only who types columns needs it
 
     decimal = precision_scale(type_name)

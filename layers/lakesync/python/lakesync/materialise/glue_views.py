@@ -123,7 +123,6 @@ class GlueViews:
 
 
 def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
-    """Return the request that stores a view in the catalogue."""
     columns = [
         {"Name": name, "Type": _in_catalogue(kind), "Comment": table.comments.get(name, "")}
         for name, kind in view.columns

@@ -205,7 +205,6 @@ class IcebergTable:
 
 
 def own_columns(metadata: TableMetadata) -> tuple[LakeColumn, ...]:
-    """Return a table's own columns, without LakeSync's."""
     recorded = json.loads(metadata.properties.get(COLUMNS) or "{}")
     columns = (
         described(field.name, recorded.get(str(field.field_id)), field.doc)
@@ -244,8 +243,6 @@ _FILE_BYTES: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 
 
 class Part(NamedTuple):
-    """Rows of one partition."""
-
     key: PartitionKey | None
     """None where the table has no partitions."""
     rows: pa.Table

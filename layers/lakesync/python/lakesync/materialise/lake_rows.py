@@ -85,7 +85,6 @@ def read_deltas(
 
 
 def folded(deltas: Iterable[StagedDelta]) -> dict[str, RowState]:
-    """Return by row id the merged state of the deltas."""
     states: dict[str, RowState] = {}
     for delta in deltas:
         row_id = delta.own[ID]
@@ -96,7 +95,6 @@ def folded(deltas: Iterable[StagedDelta]) -> dict[str, RowState]:
 def change_row(
     delta: StagedDelta, kind: Kind, columns: Sequence[LakeColumn], at: datetime
 ) -> dict[str, Any]:
-    """Return the row of a changes or events table for a delta."""
     carried = [column for column in columns if column.name in delta.texts]
     texts = {
         column.name: kept

@@ -385,7 +385,6 @@ _TABLE_COMMENTS: Final = {
 
 
 def own_comments(kind: Kind) -> Mapping[str, str]:
-    """Return the comment of each of LakeSync's own columns in the tables of a kind."""
     own = {**kind.head, **kind.tail}
     return {name: text for name, text in _COMMENTS_BY_KIND[kind.name].items() if name in own}
 

@@ -90,8 +90,6 @@ class Member(NamedTuple):
 
 
 class SharedColumn(NamedTuple):
-    """A column of a share."""
-
     name: str
     """In the lake."""
     written: str
@@ -182,12 +180,10 @@ def share_of(key: str, document: bytes) -> Share:
 
 
 def share_key(name: str) -> str:
-    """Return the key of a share's document."""
     return f"{SHARES}{name}.json"
 
 
 def share_name(key: str) -> str:
-    """Return the name of the share with a document's key."""
     return key.removeprefix(SHARES).removesuffix(".json")
 
 
@@ -279,7 +275,6 @@ def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[Vie
 
 
 def as_viewed(share: Share, database: str, stack: str) -> ViewedTable:
-    """Return a share in the form that the keeper of views accepts."""
     comments = {GATEWAY_COLUMN: "The id of the gateway whose row it is"}
     return ViewedTable(database, share.name, STATE_TABLE, (), stack, comments)
 
@@ -371,8 +366,6 @@ TRIES_MAX: Final = 20
 
 
 class Shares:
-    """The documents of a stack's shares."""
-
     def __init__(self, store: LakeStore) -> None:
         self._store = store
         self._known: dict[str, tuple[str, Share]] = {}
@@ -514,7 +507,6 @@ class KeptViews:
 
 
 def member_of(table: ViewedTable) -> Member:
-    """Return a table in the form that a share stores."""
     return Member(
         table.database, table.name, table.kind.name, table.columns, delete_wins=table.delete_wins
     )

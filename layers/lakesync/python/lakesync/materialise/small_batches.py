@@ -56,8 +56,6 @@ class Taken:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The waiting claims of a table."""
-
     batches: list[Batch] = field(default_factory=list)
     size: int = 0
     """Of the batches' objects."""

@@ -172,7 +172,6 @@ def check_columns(targets: Sequence[Target], chain: Chain) -> None:
 
 
 def appended(target: Target, deltas: Sequence[StagedDelta], at: Any) -> pa.Table:
-    """Return the rows of a changes or events table."""
     kind = target.table.kind or EVENTS_TABLE
     return target.table.rows([change_row(one, kind, target.columns, at) for one in deltas])
 

@@ -100,7 +100,6 @@ _OWN: Final[dict[str, type[Any]]] = {
 
 
 def column_type(kind: str) -> IcebergType:
-    """Return a column's type in Iceberg."""
     digits = precision_scale(kind)
     if digits is not None:
         return DecimalType(*digits)
@@ -192,12 +191,10 @@ def between(name: str, after: object, until: object) -> Any:
 
 
 def behind(name: str, after: object) -> Any:
-    """Return the expression for values behind another."""
     return _make.GreaterThan(name, after)
 
 
 def one_of(name: str, values: Iterable[str]) -> Any:
-    """Return the expression for any of some values."""
     return _make.In(name, tuple(values))
 
 

@@ -198,7 +198,6 @@ def made(place: LakePlace, keeper: str, table: str) -> Pair:
 
 
 def table_names(place: LakePlace, keeper: str) -> list[str]:
-    """Return the tables of a keeper, by their names on the wire."""
     database = place.database(keeper)
     try:
         names = [str(one[-1]) for one in place.catalogue.list_tables(database)]
@@ -495,7 +494,6 @@ def _last(counts: Counter[int]) -> Stamp:
 def history_rows(
     deltas: Sequence[PlacedDelta], columns: Sequence[LakeColumn], at: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a changes table that contain deltas."""
     names = {column.written: column.name for column in columns}
     for (commit, ordinal), delta in deltas:
         own = {

@@ -48,8 +48,6 @@ _LOST_RACE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict
 
 
 class StoredObject(NamedTuple):
-    """An object as it was read."""
-
     body: bytes
     etag: str
 
@@ -219,7 +217,6 @@ class Chain(NamedTuple):
 def next_chain(
     batches: Iterable[Batch], applied: Stamp, *, deltas_max: int = FOLD_DELTAS_MAX
 ) -> Chain:
-    """Choose the batches that follow those applied."""
     links: list[Link] = []
     reached, deltas = applied, 0
     waiting = sorted(batches, key=lambda batch: batch.last)
@@ -257,17 +254,14 @@ STARTING: Final = GATEWAY_GROUPS
 
 
 def group_of(gateway: str) -> int:
-    """Return the group of a gateway."""
     return crc32(gateway.encode()) % GATEWAY_GROUPS
 
 
 def table_of(claim_key: str) -> str:
-    """Return the table of a claim, as ``gateway/table``."""
     return claim_key.removeprefix(CLAIMS).rpartition("/")[0]
 
 
 def group_of_table(table: str) -> int:
-    """Return the group of the gateway in ``gateway/table``."""
     return group_of(table.partition("/")[0])
 
 
@@ -283,7 +277,6 @@ _LOOK_S: Final = 2.0
 
 
 def lease_key(group: int) -> str:
-    """Return the key of the lease of a group of gateways."""
     return f"leases/materialise/{group:02}.json"
 
 

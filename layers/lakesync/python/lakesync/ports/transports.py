@@ -288,7 +288,7 @@ class Tickets(Protocol):
         ...
 
 
-class Delivered(Enum):
+class FrameResult(Enum):
     """The result of sending a frame to a connection."""
 
     SENT = "sent"
@@ -301,7 +301,7 @@ class Delivered(Enum):
 class Sockets(Protocol):
     """The other side of the open WebSockets. Thread-safe."""
 
-    def send(self, connection_id: str, frame: str) -> Delivered:
+    def send(self, connection_id: str, frame: str) -> FrameResult:
         """Send a text frame.
 
         Raises:

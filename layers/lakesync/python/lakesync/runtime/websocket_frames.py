@@ -54,7 +54,7 @@ from lakesync.errors import (
 )
 from lakesync.gateway.connected import refusal_of
 from lakesync.log.lanes import DEFAULT_LIMITS
-from lakesync.ports import Delivered, Usage
+from lakesync.ports import FrameResult, Usage
 from lakesync.runtime import observe
 from lakesync.runtime.auth import claims_of, noted
 from lakesync.wire import proto
@@ -166,7 +166,7 @@ class FrameService:
         return frame
 
     def _send(self, gateway: str, name: str, frame: str) -> None:
-        if self._sockets.send(name, frame) is Delivered.GONE:
+        if self._sockets.send(name, frame) is FrameResult.GONE:
             self._connections.remove(gateway, name)
 
     def _close(self, gateway: str, name: str, error: LakeSyncError) -> None:
@@ -436,11 +436,11 @@ class ApiSockets:
         self._request = network or Network(endpoint_url or f"https://{host}").request
         self._stage = stage
 
-    def send(self, connection_id: str, frame: str) -> Delivered:
+    def send(self, connection_id: str, frame: str) -> FrameResult:
         status = self._ask("POST", connection_id, frame.encode())
         if status == _GONE:
-            return Delivered.GONE
-        return Delivered.BUSY if status == _BUSY else Delivered.SENT
+            return FrameResult.GONE
+        return FrameResult.BUSY if status == _BUSY else FrameResult.SENT
 
     def close(self, connection_id: str) -> None:
         if self._ask("DELETE", connection_id, b"") == _BUSY:

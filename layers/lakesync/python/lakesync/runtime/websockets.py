@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import AuthFailed, InternalError, LakeSyncError, ValidationFailed
 from lakesync.gateway.connected import rules_digest, scoped
-from lakesync.gateway.frame_delivery import SENT_PER_S_MAX
+from lakesync.gateway.frame_sending import SENT_PER_S_MAX
 from lakesync.ports import Connection
 from lakesync.runtime import observe, wiring
 from lakesync.runtime.auth import ALLOWED, caller_of, claims_of, token_claims
@@ -335,14 +335,16 @@ def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
     """Return the service for connected clients; imported when a route first needs it."""
     from lakesync.compat.follower_progress import cursor_of  # noqa: PLC0415
     from lakesync.gateway.connected import ClientsAdmin  # noqa: PLC0415
-    from lakesync.gateway.frame_delivery import Delivery  # noqa: PLC0415
+    from lakesync.gateway.frame_sending import FrameSender  # noqa: PLC0415
 
     open_connections = connections(settings)
     return ClientsAdmin(
         wiring.store(settings),
         wiring.buffer(settings),
         open_connections,
-        Delivery(sockets(settings), open_connections, seconds=time.monotonic, sleep_s=time.sleep),
+        FrameSender(
+            sockets(settings), open_connections, seconds=time.monotonic, sleep_s=time.sleep
+        ),
         cursor_of=cursor_of,
     )
 
@@ -371,14 +373,14 @@ def notifier(settings: NotifySettings) -> Handler:
     """Return the service behind ``functions/notify``."""
     from lakesync.gateway.broadcast import Broadcaster  # noqa: PLC0415
     from lakesync.gateway.connected import ConnectionSweep  # noqa: PLC0415
-    from lakesync.gateway.frame_delivery import Delivery  # noqa: PLC0415
+    from lakesync.gateway.frame_sending import FrameSender  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
     from lakesync.runtime import observe  # noqa: PLC0415
     from lakesync.runtime.websocket_frames import notify_handler  # noqa: PLC0415
 
     open_connections = connections(settings)
     access = wiring.access(settings)
-    delivery = Delivery(
+    sender = FrameSender(
         sockets(settings),
         open_connections,
         seconds=time.monotonic,
@@ -389,9 +391,9 @@ def notifier(settings: NotifySettings) -> Handler:
     broadcaster = Broadcaster(
         PullService(wiring.buffer(settings), wall_clock=wiring.wall_clock),
         open_connections,
-        delivery,
+        sender,
         access=access,
         wall_clock=wiring.wall_clock,
     )
-    sweep = ConnectionSweep(open_connections, delivery, access, wiring.wall_clock)
+    sweep = ConnectionSweep(open_connections, sender, access, wiring.wall_clock)
     return notify_handler(broadcaster, sweep)

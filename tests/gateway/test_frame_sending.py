@@ -12,14 +12,14 @@ import pytest
 from lakesync.buffer.connections import ItemConnections
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.errors import AdapterRefused, LakeSyncError, Revoked, Unavailable, Unreachable
-from lakesync.gateway.frame_delivery import (
+from lakesync.gateway.frame_sending import (
     LATE_S,
     SENT_PER_S_MAX,
     SLOW_TIMES_MAX,
-    Delivery,
+    FrameSender,
     Outgoing,
 )
-from lakesync.ports import Connection, Delivered
+from lakesync.ports import Connection, FrameResult
 from lakesync.runtime.websocket_frames import notify_handler
 from tests.support.sockets import GATEWAY, FakeSockets
 
@@ -32,7 +32,7 @@ class World:
         self.connections = ItemConnections(MemoryItemStore())
         self.now_s = 0.0
         self.failures: list[LakeSyncError] = []
-        self.delivery = Delivery(
+        self.sender = FrameSender(
             self.sockets,
             self.connections,
             seconds=lambda: self.now_s,
@@ -50,7 +50,7 @@ class World:
 
     def send(self) -> None:
         """Send a frame to all."""
-        self.delivery.send([Outgoing(one, "frame", "poke") for one in self.open])
+        self.sender.send([Outgoing(one, "frame", "poke") for one in self.open])
 
 
 @pytest.mark.law("T5")
@@ -158,7 +158,7 @@ class Late(FakeSockets):
         self.name = name
         self.released = threading.Event()
 
-    def send(self, connection_id: str, frame: str) -> Delivered:
+    def send(self, connection_id: str, frame: str) -> FrameResult:
         """Send a frame, some time."""
         if connection_id == self.name:
             assert self.released.wait(30)
@@ -185,7 +185,7 @@ def test_late_frame_does_not_delay_other_connections_and_is_followed_by_one_poke
             assert not sockets.sent["c1"]
     finally:
         sockets.released.set()
-    world.delivery.drain()
+    world.sender.drain()
     assert sockets.sent["c1"] == ["frame", "poke"], "what came meanwhile is gathered"
     world.send()
     assert sockets.sent["c1"] == ["frame", "poke", "frame"], "and nothing once it is there"
@@ -201,7 +201,7 @@ def test_late_frame_to_a_busy_connection_is_followed_by_a_poke(
     world.send()
     world.now_s += 1
     sockets.released.set()
-    world.delivery.drain()
+    world.sender.drain()
     assert sockets.sent["c1"] == ["poke"]
 
 
@@ -224,7 +224,7 @@ def test_late_frame_that_fails_forgets_only_its_connection() -> None:
     sockets.gone.add("c1")
     world.send()
     sockets.released.set()
-    world.delivery.drain()
+    world.sender.drain()
     remembered, _ = world.connections.of_gateway(GATEWAY)
     assert [one.id for one in remembered] == ["c0", "c2"]
 
@@ -245,7 +245,7 @@ def test_sending_without_enough_time_skips_only_the_last_frames() -> None:
     world = World(1_000)
     outgoing = [Outgoing(one, "frame", "poke") for one in world.open]
     asked = count()
-    sent = world.delivery.send(outgoing, lambda: next(asked) < 450)
+    sent = world.sender.send(outgoing, lambda: next(asked) < 450)
 
     assert 400 < sent <= 450
     reached = [bool(world.sockets.sent[one.id]) for one in world.open]
@@ -281,7 +281,7 @@ def test_connection_that_cannot_be_closed_stays_remembered_and_others_are_closed
         close(connection_id)
 
     monkeypatch.setattr(world.sockets, "close", failing)
-    world.delivery.refuse([(one, Revoked("revoked")) for one in world.open])
+    world.sender.refuse([(one, Revoked("revoked")) for one in world.open])
 
     assert world.connections.get(GATEWAY, "c0") is not None
     assert world.connections.get(GATEWAY, "c1") is None

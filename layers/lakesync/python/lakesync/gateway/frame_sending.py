@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from lakesync.errors import LakeSyncError, RateLimited
-from lakesync.ports import Connection, Delivered
+from lakesync.ports import Connection, FrameResult
 from lakesync.wire.proto import encode_refusal
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def always() -> bool:
     return True
 
 
-class Delivery:
+class FrameSender:
     """Sends frames, and removes connections that are gone. One for each process.
 
     Args:
@@ -110,7 +110,7 @@ class Delivery:
             results = self._sent(some, has_time)
             busy_before = len(busy)
             for each, result in zip(some, results, strict=False):
-                if result is Delivered.BUSY:
+                if result is FrameResult.BUSY:
                     busy.append(each)
                 elif self._slow:
                     self._slow.pop(each.connection.id, None)
@@ -173,9 +173,9 @@ class Delivery:
             work()  # one needs no thread
         return [results[place] for place in range(len(results))]
 
-    def _sent(self, some: Sequence[Outgoing], has_time: Callable[[], bool]) -> list[Delivered]:
+    def _sent(self, some: Sequence[Outgoing], has_time: Callable[[], bool]) -> list[FrameResult]:
         """Send frames as `side_by_side` does, but wait for none that is late."""
-        results: dict[int, Delivered] = {}
+        results: dict[int, FrameResult] = {}
         begun, left, is_last = itertools.count(), iter(enumerate(some)), threading.Event()
 
         def work() -> None:
@@ -189,7 +189,7 @@ class Delivery:
 
         if some:
             self._run(work, min(SENDERS_MAX, len(some)), is_last)
-        return [results.get(place, Delivered.SENT) for place in range(next(begun))]
+        return [results.get(place, FrameResult.SENT) for place in range(next(begun))]
 
     def _run(
         self, work: Callable[[], None], times: int, is_last: threading.Event | None = None
@@ -223,7 +223,7 @@ class Delivery:
         too_slow = []
         for each, result in zip(busy, results, strict=False):
             name = each.connection.id
-            if result is not Delivered.BUSY or is_account:
+            if result is not FrameResult.BUSY or is_account:
                 continue
             self._slow[name] = self._slow.pop(name, 0) + 1
             if self._slow[name] >= SLOW_TIMES_MAX:
@@ -234,7 +234,7 @@ class Delivery:
         while len(self._slow) > SLOW_REMEMBERED_MAX:
             del self._slow[next(iter(self._slow))]
 
-    def _send(self, outgoing: Outgoing) -> Delivered:
+    def _send(self, outgoing: Outgoing) -> FrameResult:
         """Post a frame, unless one is under way to its connection: then a poke follows that."""
         name, began_s = outgoing.connection.id, self._seconds()
         gathered: list[str] = []
@@ -242,33 +242,33 @@ class Delivery:
             with self._lock:
                 if self._under_way.get(name) is under_way:
                     under_way[:] = [outgoing.poke]
-                    return Delivered.SENT
+                    return FrameResult.SENT
         try:
             result = self._post((outgoing.connection, outgoing.frame))
-            if result is Delivered.BUSY and self._seconds() - began_s > LATE_S:
+            if result is FrameResult.BUSY and self._seconds() - began_s > LATE_S:
                 gathered[:] = [outgoing.poke]  # nobody has waited for it, to poke its reader
         finally:
             with self._lock:
                 del self._under_way[name]
-        if gathered and result is not Delivered.GONE:
+        if gathered and result is not FrameResult.GONE:
             return self._post((outgoing.connection, gathered[0]))
         return result
 
-    def _post(self, sent: tuple[Connection, str]) -> Delivered:
+    def _post(self, sent: tuple[Connection, str]) -> FrameResult:
         """Post a frame; remove a connection that is gone. Any failure counts as busy."""
         connection, frame = sent
         try:
             result = self._sockets.send(connection.id, frame)
         except LakeSyncError as error:
             self._failure = error
-            return Delivered.BUSY
-        if result is Delivered.GONE:
+            return FrameResult.BUSY
+        if result is FrameResult.GONE:
             self._remove(connection)
         return result
 
     def _refuse(self, refused: tuple[Connection, LakeSyncError]) -> None:
         connection, error = refused
-        if self._post((connection, encode_refusal(error, 0, closes=True))) is Delivered.GONE:
+        if self._post((connection, encode_refusal(error, 0, closes=True))) is FrameResult.GONE:
             return
         try:
             self._sockets.close(connection.id)
