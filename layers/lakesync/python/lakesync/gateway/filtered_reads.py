@@ -99,20 +99,20 @@ class RowsToRead:
         return sorted(self.wanted, key=self.removed.__contains__)
 
 
-def batch_of(
+def next_commits(
     commits: Iterator[FilteredCommit], deltas_max: int, bytes_max: int
 ) -> list[FilteredCommit]:
     """Take commits that may fill a page, or whose rows are read together; at least one, if any."""
-    batch: list[FilteredCommit] = []
+    taken: list[FilteredCommit] = []
     rows = deltas = size = 0
     for commit in commits:
-        batch.append(commit)
+        taken.append(commit)
         rows += len(commit.rows)
         deltas += commit.records.deltas + len(commit.rows)
         size += commit.records.size_bytes
         if rows >= ROWS_READ_AT_ONCE or deltas >= deltas_max or size >= bytes_max:
             break
-    return batch
+    return taken
 
 
 # --- the filter -----------------------------------------------------------------------------------

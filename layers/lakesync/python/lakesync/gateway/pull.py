@@ -21,8 +21,8 @@ from lakesync.gateway.filtered_reads import (
     Budget,
     Reads,
     RuleFilter,
-    batch_of,
     check_cursor,
+    next_commits,
     not_sent,
     resume_token_of,
     rows_of,
@@ -168,8 +168,8 @@ class PullService:
         since = pull.since
         while since < log.top and budget.allows_read():
             entries, until = self._collect(log, since, deltas_max, rule_filter)
-            groups = groupby(entries, key=lambda entry: entry.stamp)
-            commits = (not_sent(rule_filter.commit(list(group)), at) for _, group in groups)
+            by_commit = groupby(entries, key=lambda entry: entry.stamp)
+            commits = (not_sent(rule_filter.commit(list(each)), at) for _, each in by_commit)
             page = self._fill(log, (since, until), commits, pull, rule_filter, budget)
             if page.snapshot:
                 return page
@@ -190,15 +190,15 @@ class PullService:
         Returns:
             The entries, and the stamp up to which they are complete: the lowest end of any lane.
         """
-        source = self._tails.of(log.epoch)
+        tails = self._tails.of(log.epoch)
         reads = [
-            partial(read, source, log, lane, (since, log.top), deltas_max)
+            partial(read, tails, log, lane, (since, log.top), deltas_max)
             for lane in _readable(log, since, rule_filter)
         ]
         slices = self._buffer.in_parallel(reads)
         for lane, head in log.heads.items():
             # The next page then does not have to read entries that have moved into the log by then.
-            source.join(log.gateway, lane, head.recent)
+            tails.join(log.gateway, lane, head.recent)
         until = min((part.until for part in slices), default=log.top)
         entries = [entry for part in slices for entry in part.entries if entry.stamp <= until]
         return sorted(entries, key=lambda entry: entry.stamp), until
@@ -215,12 +215,12 @@ class PullService:
         cursor = since
         runs: list[bytes] = []
         count = size = first = 0
-        while batch := batch_of(commits, pull.deltas_max - count, pull.bytes_max - size):
-            wanted = {key for commit in batch for key in commit.rows}
+        while some := next_commits(commits, pull.deltas_max - count, pull.bytes_max - size):
+            wanted = {key for commit in some for key in commit.rows}
             if wanted and cursor > since and not budget.allows_read():
                 break
             stored = self._buffer.rows(log.gateway, wanted) if wanted else {}
-            for commit in batch:
+            for commit in some:
                 if count >= pull.deltas_max:
                     return PullPage(tuple(runs), count, cursor, has_more=True, first=first)
                 rows = [rule_filter.row_now(commit, key, stored.get(key)) for key in commit.rows]

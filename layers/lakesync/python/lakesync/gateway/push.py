@@ -212,7 +212,7 @@ class PushService:
 
 
 def _user_of(push: Push) -> str | None:
-    """Return the user to whom the names that a push declares are counted; None for a connector."""
+    """Return the user to whom the names that a push declares are counted; None if it is trusted."""
     return None if push.trusted else str(push.claims.get("sub") or push.client_id)
 
 

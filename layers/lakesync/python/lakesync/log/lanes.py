@@ -145,7 +145,7 @@ def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:
 
     Raises:
         AnotherGateway: the client belongs to another one.
-        CursorExpired: the client has to pull first.
+        CursorExpired: the client has read another epoch.
         Contention: the client is right, and the cached heads were out of date.
     """
     cached = row_cache.gateway(gateway)

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 # --- cutting a push into commits ------------------------------------------------------------------
 
 
-_FRAME_BYTES: int = 160
+_OVERHEAD_BYTES: int = 160
 """An upper bound of a delta's fields besides names and values: id, stamp, tags and lengths."""
-_COLUMN_FRAME_BYTES: int = 12
+_COLUMN_OVERHEAD_BYTES: int = 12
 _CHARACTER_BYTES: int = 4
 
 Admitted: TypeAlias = "tuple[int, Delta]"
@@ -141,9 +141,9 @@ def _fitting(
 def delta_bytes(delta: Delta) -> int:
     """Return a cheap upper bound of a delta's encoded size."""
     _, table, row_id, client_id, _, columns, _ = delta
-    size = _FRAME_BYTES + _CHARACTER_BYTES * (len(row_id) + len(client_id)) + len(table)
+    size = _OVERHEAD_BYTES + _CHARACTER_BYTES * (len(row_id) + len(client_id)) + len(table)
     for name, value in columns:
-        size += len(name) + len(value) + _COLUMN_FRAME_BYTES
+        size += len(name) + len(value) + _COLUMN_OVERHEAD_BYTES
     return size
 
 
@@ -159,7 +159,7 @@ _DELETED: Final = (
     "the row was deleted, and rules filter its table: of an update alone they cannot tell who may "
     "see it; sync, and insert the whole row if it is still wanted"
 )
-_RULE_ROW_FRAME_BYTES: Final = 8
+_RULE_ROW_OVERHEAD_BYTES: Final = 8
 """An upper bound of a row's or column's cost besides its name and value."""
 
 
@@ -283,8 +283,8 @@ class WriteRules:
 
 
 def _size(row: RuleValues | None) -> int:
-    return _RULE_ROW_FRAME_BYTES + sum(
-        _RULE_ROW_FRAME_BYTES + len(n) + len(v) for n, v in (row or {}).items()
+    return _RULE_ROW_OVERHEAD_BYTES + sum(
+        _RULE_ROW_OVERHEAD_BYTES + len(n) + len(v) for n, v in (row or {}).items()
     )
 
 
@@ -294,7 +294,7 @@ def _size(row: RuleValues | None) -> int:
 RECENT_BYTES_MAX: Final = 1_300
 """Log entries that stay in their lane's head, before deflating. With the head they then take less
 than a KB, for which a transaction costs two write units. Fewer where there are several shards."""
-ENTRY_FRAME_BYTES: Final = 40
+ENTRY_OVERHEAD_BYTES: Final = 40
 _FORGOTTEN = (
     "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
     "sync, and make the edit again if it is still wanted"
@@ -515,7 +515,7 @@ def lane_commit(gateway: str, cached: CachedGateway, lane: str, outcome: Outcome
         outcome.rule_rows.get(shard, b""),
     )
     entries = (*before.recent, entry)
-    size = sum(len(e.records) + len(e.rule_rows) + ENTRY_FRAME_BYTES for e in entries)
+    size = sum(len(e.records) + len(e.rule_rows) + ENTRY_OVERHEAD_BYTES for e in entries)
     room = room_bytes(gateway, lane, cached.config.layout, cached.main)
     fits = size <= RECENT_BYTES_MAX and (room is None or len(encode_chunk(entries)) <= room)
     return LaneCommit(seen, entry, () if fits else entries)

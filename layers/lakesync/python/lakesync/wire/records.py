@@ -184,9 +184,8 @@ def encode_records(deltas: Iterable[Delta]) -> bytes:
 def encode_record(delta: Delta) -> bytes:
     """Return the run of one delta.
 
-    The bytes are protobuf's, written by hand in a third of the time. Each edit of a client, each
-    commit and each batch waits for them, and making protobuf's objects costs more than encoding
-    their content.
+    The bytes are protobuf's, written by hand in a third of the time. All that
+    writes waits for them, and making protobuf's objects costs more than encoding their content.
     """
     op, table, row_id, client_id, hlc, columns, delta_id = delta
     parts = [_table(op, table), text_field(_ROW_ID, row_id)]
