@@ -9,7 +9,6 @@ flushed (`lakesync.checkpoint`). The last line is a JSON summary. Law L13:
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -40,8 +39,6 @@ def main() -> None:
     arguments = parse_checkpoint_arguments(sys.argv[1:])
     settings = catalogue_settings(arguments, partial(boto3.client, "secretsmanager"))
     spark = start_session("build_checkpoint", settings)
-    if packages := os.environ.get("LAKESYNC_PACKAGES"):
-        spark.sparkContext.addPyFile(packages)
     try:
         built = build(spark, Bucket(arguments.lake_bucket), arguments, time.time_ns() // 1_000_000)
     except LakeSyncError as error:

@@ -87,8 +87,6 @@ def main() -> None:
         secret_prefix=arguments.secret_prefix,
     )
     spark = start_session("materialise_bigquery", {})  # no table of the lake is read
-    if packages := os.environ.get("LAKESYNC_PACKAGES"):
-        spark.sparkContext.addPyFile(packages)
     objects = OpenObjects(arguments.region, arguments.lake_bucket)
 
     def table_delivery(context: TableContext) -> LargeDelivery:

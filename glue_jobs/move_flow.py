@@ -58,8 +58,6 @@ def main() -> None:
     given = {**os.environ, "AWS_REGION": arguments.region, **arguments.settings}
     settings = load(PollSettings, given)
     spark = start_session("move_flow", {})  # no table of the lake is read
-    if packages := os.environ.get("LAKESYNC_PACKAGES"):
-        spark.sparkContext.addPyFile(packages)
     ends = time.monotonic() + TAKING_S_MAX
     brought = wiring_connectors.large_polls(settings).take_over(
         arguments.gateway,

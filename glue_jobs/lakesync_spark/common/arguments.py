@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.checkpoint import flushed_from_json
@@ -10,56 +10,45 @@ from lakesync.errors import ValidationFailed
 from lakesync.materialise.lake_catalogue import LakeCatalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.checkpoint import Flushed
 
 _DAY_MS: Final = 86_400_000
-_LAKE: Final = ("lake_bucket", "database_prefix", "catalog", "lake_catalogue", "stack")
-_GLUE: Final = LakeCatalogue()
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class LakeArguments:
+    """What all jobs on the lake work on."""
+
     lake_bucket: str
-    """The bucket of claims, staged batches and the lease."""
+    """The bucket of claims, staged batches, checkpoints and leases."""
     database_prefix: str
     """What the catalogue databases of all gateways begin with."""
     catalog: str
     """What Spark calls the catalogue."""
     stack: str
     """Whose tables these are; no other stack's table is written to."""
-    only: str = ""
-    """One table, as ``gateway/table``; empty for everything that waits."""
-    catalogue: LakeCatalogue = _GLUE
+    catalogue: LakeCatalogue = field(default=LakeCatalogue(), kw_only=True)
     """Which catalogue it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointArguments:
-    """What a build of a checkpoint works on."""
+class Arguments(LakeArguments):
+    only: str = ""
+    """One table, as ``gateway/table``; empty for everything that waits."""
 
-    lake_bucket: str
-    """The bucket of checkpoints."""
-    database_prefix: str
-    catalog: str
-    stack: str
+
+@dataclass(frozen=True, slots=True)
+class CheckpointArguments(LakeArguments):
     flushed: Flushed
     """Which gateway, and how far it was flushed before the run began."""
     chunk_bytes: int
     """Of one object, at the most."""
-    catalogue: LakeCatalogue = _GLUE
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceArguments:
-    """What a run of maintenance works on."""
-
-    lake_bucket: str
-    """The bucket of the leases."""
-    database_prefix: str
-    catalog: str
-    stack: str
+class MaintenanceArguments(LakeArguments):
     snapshot_keep_ms: int
     """How long a snapshot is kept, for those who read it or look back."""
     only: str = ""
@@ -70,13 +59,10 @@ class MaintenanceArguments:
     """The object that names the rows to erase, as the run's only work; empty for none."""
     rebuild: str = ""
     """``yes`` only rebuilds the state table, ``dry`` only reports what that would do."""
-    catalogue: LakeCatalogue = _GLUE
 
 
 @dataclass(frozen=True, slots=True)
 class BigQueryArguments:
-    """What a run works on that delivers to BigQuery."""
-
     lake_bucket: str
     """The bucket of claims and staged batches."""
     buffer_table: str
@@ -90,90 +76,47 @@ class BigQueryArguments:
     """From how many waiting deltas on a table is the job's."""
 
 
-def parse_bigquery_arguments(argv: Sequence[str]) -> BigQueryArguments:
-    """Read the arguments; those of Glue itself are passed over.
+# What reads the arguments of a job passes over those of Glue itself, and raises `ValidationFailed`
+# if one of ours is missing, or is not what it must be.
 
-    Raises:
-        ValidationFailed: one of ours is missing, or is not what it must be.
-    """
+
+def parse_bigquery_arguments(argv: Sequence[str]) -> BigQueryArguments:
     names = ("lake_bucket", "buffer_table", "deliver_queue_url", "secret_prefix", "region")
     given = required(argv, *names, "deltas_min")
-    if not given["deltas_min"].isdecimal() or not int(given["deltas_min"]):
-        raise ValidationFailed("--deltas_min is a number above 0", field="--deltas_min")
-    return BigQueryArguments(
-        lake_bucket=given["lake_bucket"],
-        buffer_table=given["buffer_table"],
-        deliver_queue_url=given["deliver_queue_url"],
-        secret_prefix=given["secret_prefix"],
-        region=given["region"],
-        deltas_min=int(given["deltas_min"]),
-    )
+    deltas_min = number(given, "deltas_min", least=1)
+    return BigQueryArguments(**{name: given[name] for name in names}, deltas_min=deltas_min)
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Read the arguments; those of Glue itself are passed over.
-
-    Raises:
-        ValidationFailed: one of ours is missing.
-    """
-    given = required(argv, *_LAKE)
-    return Arguments(
-        lake_bucket=given["lake_bucket"],
-        database_prefix=given["database_prefix"],
-        catalog=given["catalog"],
-        stack=given["stack"],
-        only=given.get("only", "").strip("/"),
-        catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
-    )
+    given, lake = _lake(argv)
+    return Arguments(**lake, only=given.get("only", "").strip("/"))
 
 
 def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
-    """Read the arguments; those of Glue itself are passed over.
-
-    Raises:
-        ValidationFailed: one of ours is missing, or is not what it must be.
-    """
-    given = required(argv, *_LAKE, "flushed", "chunk_bytes")
-    if not given["chunk_bytes"].isdecimal():
-        raise ValidationFailed("--chunk_bytes is a number", field="--chunk_bytes")
-    return CheckpointArguments(
-        lake_bucket=given["lake_bucket"],
-        database_prefix=given["database_prefix"],
-        catalog=given["catalog"],
-        stack=given["stack"],
-        flushed=flushed_from_json(given["flushed"]),
-        chunk_bytes=int(given["chunk_bytes"]),
-        catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
-    )
+    given, lake = _lake(argv, "flushed", "chunk_bytes")
+    flushed = flushed_from_json(given["flushed"])
+    return CheckpointArguments(**lake, flushed=flushed, chunk_bytes=number(given, "chunk_bytes"))
 
 
 def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
-    """Read the arguments; those of Glue itself are passed over.
-
-    Raises:
-        ValidationFailed: one of ours is missing, or is not what it must be.
-    """
-    given = required(argv, *_LAKE, "snapshot_keep_days")
-    if not given["snapshot_keep_days"].isdecimal():
-        raise ValidationFailed("--snapshot_keep_days is a number", field="--snapshot_keep_days")
-    return MaintenanceArguments(
-        lake_bucket=given["lake_bucket"],
-        database_prefix=given["database_prefix"],
-        catalog=given["catalog"],
-        stack=given["stack"],
-        snapshot_keep_ms=int(given["snapshot_keep_days"]) * _DAY_MS,
-        only=given.get("only", "").strip("/"),
-        report_key=given.get("report_key", ""),
-        erase_key=given.get("erase_key", ""),
-        rebuild=given.get("rebuild", ""),
-        catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
-    )
+    given, lake = _lake(argv, "snapshot_keep_days")
+    more: dict[str, Any] = {
+        name: given.get(name, "") for name in ("report_key", "erase_key", "rebuild")
+    }
+    keep_ms = number(given, "snapshot_keep_days") * _DAY_MS
+    only = given.get("only", "").strip("/")
+    return MaintenanceArguments(**lake, snapshot_keep_ms=keep_ms, only=only, **more)
 
 
-def catalogue_settings(
-    arguments: Arguments | CheckpointArguments | MaintenanceArguments,
-    secrets: Callable[[str], Any],
-) -> dict[str, str]:
+def _lake(argv: Sequence[str], *more: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return all arguments, and those of `LakeArguments`."""
+    names = ("lake_bucket", "database_prefix", "catalog", "stack")
+    given = required(argv, *names, "lake_catalogue", *more)
+    lake: dict[str, Any] = {name: given[name] for name in names}
+    return given, lake | {"catalogue": LakeCatalogue.from_json(given["lake_catalogue"])}
+
+
+def catalogue_settings(arguments: LakeArguments, secrets: Callable[[str], Any]) -> dict[str, str]:
     """Return the Spark configuration of the lake's catalogue, with its secret.
 
     Args:
@@ -200,6 +143,13 @@ def required(argv: Sequence[str], *names: str) -> dict[str, str]:
     if missing:
         raise ValidationFailed(f"the job needs {', '.join(missing)}", field=missing[0])
     return given
+
+
+def number(given: Mapping[str, str], name: str, *, least: int = 0) -> int:
+    if not given[name].isdecimal() or int(given[name]) < least:
+        bound = f" above {least - 1}" if least else ""
+        raise ValidationFailed(f"--{name} is a number{bound}", field=f"--{name}")
+    return int(given[name])
 
 
 def _pairs(argv: Sequence[str]) -> list[tuple[str, str]]:

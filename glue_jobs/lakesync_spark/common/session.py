@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
@@ -35,6 +36,8 @@ def start_session(name: str, catalogue: Mapping[str, str]) -> SparkSession:
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     apply_settings(spark)
+    if packages := os.environ.get("LAKESYNC_PACKAGES"):  # executors import them too
+        spark.sparkContext.addPyFile(packages)
     return spark
 
 

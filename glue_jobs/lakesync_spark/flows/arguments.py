@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakesync.errors import ValidationFailed
-from lakesync_spark.common.arguments import required
+from lakesync_spark.common.arguments import number, required
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +34,10 @@ def parse_flow_arguments(argv: Sequence[str]) -> FlowArguments:
     Raises:
         ValidationFailed: one of ours is missing, or is not what it must be.
     """
-    given = required(argv, "gateway", "name", "lease", "machine", "region", "settings")
-    if not given["lease"].isdecimal():
-        raise ValidationFailed("--lease is a number", field="--lease")
-    settings = json.loads(given["settings"])
+    names = ("gateway", "name", "machine", "region")
+    given = required(argv, *names, "lease", "settings")
     return FlowArguments(
-        gateway=given["gateway"],
-        name=given["name"],
-        lease=int(given["lease"]),
-        machine=given["machine"],
-        region=given["region"],
-        settings={name: str(value) for name, value in settings.items()},
+        **{name: given[name] for name in names},
+        lease=number(given, "lease"),
+        settings={name: str(value) for name, value in json.loads(given["settings"]).items()},
     )
