@@ -33,7 +33,8 @@ from lakesync.materialise.opening import opened_database
 from lakesync.result import Ok
 from lakesync.runtime.invocations import with_questions
 from tests.delivery.test_delivery import some
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
+from tests.support.gateways import GATEWAY
 from tests.support.markdown import PYTHON_BLOCK
 from tests.support.packages import install
 from tests.support.repository import ROOT

@@ -16,9 +16,10 @@ from lakesync.cli.connection import Aws
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.ports import ROW_PARTS
 from tests.support.builders import insert
-from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.checkpoints import Kept
 from tests.support.command_lines import answers, run
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack, lead_to, recorded
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

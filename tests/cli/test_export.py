@@ -17,8 +17,9 @@ from lakesync.client import Client
 from lakesync.errors import Forbidden, GatewayDeleted, Unavailable
 from tests.cli.test_declaring import gateway
 from tests.support.builders import at_ms, delete, insert, push, update
-from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.checkpoints import Kept
 from tests.support.command_lines import run
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from pathlib import Path

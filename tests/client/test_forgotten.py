@@ -8,7 +8,8 @@ import pytest
 
 from lakesync.client import Client
 from tests.client.support.world import check_sound
-from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept
+from tests.support.checkpoints import MINUTE_MS, Kept
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

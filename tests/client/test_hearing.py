@@ -30,8 +30,8 @@ from lakesync.core.messages import PullPage
 from lakesync.errors import AuthFailed, RateLimited, Revoked, ValidationFailed
 from lakesync.wire import proto
 from tests.support.builders import at_ms, insert, push
-from tests.support.gateways import administrator, puller, pusher
-from tests.support.sockets import GATEWAY, Hub
+from tests.support.gateways import GATEWAY, administrator, puller, pusher
+from tests.support.sockets import Hub
 from tests.support.waiting import waited
 
 if TYPE_CHECKING:

@@ -86,18 +86,15 @@ class OlderClient:
     # --- edits
 
     def insert(self, table: str, row_id: str, **columns: Any) -> None:
-        """Insert a row that is not there."""
         assert (table, row_id) not in self.rows
         self.rows[table, row_id] = dict(columns)
         self._enqueue(Op.INSERT, table, row_id, columns)
 
     def update(self, table: str, row_id: str, **columns: Any) -> None:
-        """Change some columns of a row that is there."""
         self.rows[table, row_id] |= columns
         self._enqueue(Op.UPDATE, table, row_id, columns)
 
     def delete(self, table: str, row_id: str) -> None:
-        """Delete a row that is there."""
         del self.rows[table, row_id]
         self._enqueue(Op.DELETE, table, row_id, {})
 
@@ -108,14 +105,12 @@ class OlderClient:
     # --- sync
 
     def sync(self, limit: int = PULLED_MAX) -> None:
-        """Do one round."""
         if self.cursor == 0:
             self.begin()
         self.pull(limit)
         self.push()
 
     def push(self) -> None:
-        """Push what is queued."""
         due = self._due()[:PUSHED_MAX]
         gone = [delta for delta in due if self._tried(delta)[0] >= TRIES_MAX]
         self.given_up += gone
@@ -148,7 +143,6 @@ class OlderClient:
             self.cursor = checkpoint[1]
 
     def pull(self, limit: int = PULLED_MAX, bytes_max: int = PAGE_BYTES_MAX) -> None:
-        """Pull one page and apply it."""
         page = self.line.pull(self.cursor, limit, bytes_max)
         self.deltas_applied = len(page[0]) if page else 0
         if page is None or not page[0]:
@@ -205,7 +199,6 @@ class OlderClient:
 
 
 def _resolved(local: Delta, remote: Delta) -> Delta:
-    """Return what the client's resolver makes of two deltas of one row."""
     ours = (local.hlc, local.client_id) > (remote.hlc, remote.client_id)
     winner, other = (local, remote) if ours else (remote, local)
     if Op.DELETE in (local.op, remote.op):

@@ -32,7 +32,6 @@ def row(row_id: str = "row-1", op: str = "INSERT", **fields: Any) -> dict[str, A
 
 
 def now() -> str:
-    """Return a stamp of now."""
     return str(int(time.time() * 1000) << 16)
 
 
@@ -68,5 +67,4 @@ class Asker:
         return self.ask("GET", "/sync/{}/pull", params=params, client=client)
 
     def administer(self, path: str, body: Any, method: str = "POST") -> httpx.Response:
-        """Ask as an administrator."""
         return self.ask(method, f"/admin/{path}/{{}}", json=body, role="admin")

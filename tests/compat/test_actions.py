@@ -30,7 +30,6 @@ def outside(gateway: Asker, monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
 
 
 def action(action_id: str = "0" * 64, **more: Any) -> dict[str, Any]:
-    """Return an action as the existing client sends it."""
     return {
         "actionId": action_id,
         "clientId": "client-1",
@@ -42,7 +41,6 @@ def action(action_id: str = "0" * 64, **more: Any) -> dict[str, Any]:
 
 
 def push(gateway: Asker, *actions: Any) -> httpx.Response:
-    """Send actions."""
     body = {"clientId": "client-1", "actions": actions}
     return gateway.ask("POST", "/sync/{}/action", json=body)
 

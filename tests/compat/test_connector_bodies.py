@@ -29,7 +29,6 @@ JIRA: dict[str, Any] = {
 
 
 def settings_of(body: dict[str, Any]) -> BaseModel:
-    """Return a body's settings, as the type of connector reads them."""
     wanted = registration_from(translated(body))
     return configured(connector_type(wanted.type), wanted.configuration)
 

@@ -116,7 +116,6 @@ class World:
     def pull(
         self, client_id: str, since: Stamp, limit: int = 1_000, bytes_max: int = PAGE_BYTES_MAX
     ) -> PullPage:
-        """Pull as a follower does."""
         asked = Pull(
             client_id, since, limit, claims=self.claims[client_id], own_cursor=False,
             bytes_max=bytes_max,
@@ -124,7 +123,6 @@ class World:
         return self.pulls.pull(GATEWAY, asked)
 
     def state(self, row_id: str) -> RowState:
-        """Return a row as the gateway has it."""
         stored = self.buffer.rows(GATEWAY, [(TABLE, row_id)])
         return decode_row_state(stored[TABLE, row_id].state)
 
@@ -143,7 +141,6 @@ class World:
         }
 
     def sees(self, client_id: str, row: dict[str, Any]) -> bool:
-        """Return whether the rules show a row to a client."""
         hides = self.rules is OTHER_RULES
         is_mine = row.get("owner") in self.claims[client_id]["teams"]
         return not self.rules or (
@@ -151,7 +148,6 @@ class World:
         )
 
     def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return what a client may see."""
         rows = self.rows(row_ids)
         seen = {key: row for key, row in rows.items() if self.sees(client_id, row)}
         if self.rules is not OMITTING or client_id == "b":

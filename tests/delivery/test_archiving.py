@@ -15,9 +15,10 @@ from lakesync.errors import AdapterUnreachable, DestinationRefused
 from lakesync.maintenance.destination_erasure import ask_destinations
 from lakesync.result import Err
 from lakesync.testing.database_contract import history
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.archives import Dying, everything, stored_text
 from tests.support.builders import at_ms, delete, insert, update
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
@@ -123,13 +124,11 @@ def ask_to_erase(world: World, row: str) -> None:
 
 
 def archived(world: World) -> list[PlacedDelta]:
-    """Return all that is in the archive."""
     declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
     return everything(world.archive(GATEWAY, declared), "todos")
 
 
 def whole_history(world: World) -> list[PlacedDelta]:
-    """Return the history of both, read through both as one."""
     declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
     return everything(
         Lifecycle(world.databases["warehouse"], world.archive(GATEWAY, declared)), "todos"

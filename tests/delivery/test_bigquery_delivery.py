@@ -9,12 +9,13 @@ import pytest
 from lakesync.core.deliveries import GATHER_MS
 from lakesync.core.schema import schema_to_json
 from lakesync.testing.database_contract import schema
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.bigquery import BigQueryDestination, bigquery_destination
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.destinations import (
     new_table,
 )
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ def dataset(bigquery: BigQueryServer) -> Iterator[BigQueryDestination]:
 
 
 def world_of(dataset: BigQueryDestination, table: str, **body: Any) -> World:
-    """Return a gateway whose table goes to the dataset."""
     world = World()
     world.databases["warehouse"] = dataset.adapter(GATEWAY + table)  # type: ignore[assignment]
     world.declare(kind="bigquery", tables=[table], **body)
@@ -40,13 +40,11 @@ def world_of(dataset: BigQueryDestination, table: str, **body: Any) -> World:
 
 
 def register(world: World, table: str) -> None:
-    """Give the table's columns types."""
     typed = schema(table, {"n": "integer", "title": "string"})
     world.admin.register_schema(GATEWAY, schema_to_json(typed))
 
 
 def later(world: World) -> None:
-    """Deliver what was gathered."""
     world.time.now_ms += GATHER_MS
     world.sweep()
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from lakesync.core.deliveries import DeliveryPlace
 from lakesync.delivery.table_delivery import Filling
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention, NotFound
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.builders import at_ms, delete, insert, update
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life, unflushed
 
 if TYPE_CHECKING:

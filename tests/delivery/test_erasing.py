@@ -11,8 +11,9 @@ import pytest
 from lakesync.adapters.database import Position
 from lakesync.errors import Contention
 from lakesync.maintenance.destination_erasure import ask_destinations, set_aside, undelivered
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.builders import at_ms, delete, insert, update
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def world_with(*names: str) -> World:
 
 
 def ask(world: World, *rows: str, life: Life | None = None, table: str = "todos") -> list[str]:
-    """Ask for an erasure."""
     of = life.of if life else lambda port: port
     declared = world.buffer.destinations(GATEWAY)
     stores = of(world.objects), of(world.deliveries)
@@ -166,7 +166,6 @@ def test_erasure_is_repeated_after_a_write_in_between(
 
 
 def _behind(images: RowImages) -> RowImages:
-    """Return images that the table has passed, as another writer was first."""
     return replace(images, after=0, last=1)
 
 

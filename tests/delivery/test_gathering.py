@@ -16,6 +16,7 @@ from lakesync.errors import AdapterQuotaExceeded
 from lakesync.result import Err
 from tests.delivery.world import KeptDatabase, World
 from tests.support.builders import at_ms, delete, insert, update
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
@@ -40,14 +41,12 @@ class CountingDatabase(KeptDatabase):
         self.has_quota = True
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch."""
         self.writes += 1
         if not self.has_quota:
             return Err(AdapterQuotaExceeded("BigQuery: quota exceeded"))
         return super().insert_deltas(batch)
 
     def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
-        """Take rows."""
         self.writes += 1
         return super().put_rows(images)
 
@@ -199,7 +198,7 @@ def test_filling_takes_at_most_four_writes() -> None:
         for number in range(20):
             world.push(numbered(number))
         world.flush()
-        world.destinations().backfill("acme", "warehouse")
+        world.destinations().backfill(GATEWAY, "warehouse")
         world.deliver()
 
     assert world.database.writes <= 4, "rows, what is to be removed, and the mark"
@@ -212,7 +211,7 @@ def test_chained_batches_continue_the_mark_without_a_gap(data: st.DataObject) ->
     ends = sorted(data.draw(st.sets(st.integers(1, 40), min_size=1, max_size=10)))
     sizes = [data.draw(st.integers(1, 9)) for _ in ends]
     batches = [
-        Batch("", "acme", "t", after, last, "", deltas, False, None, ())
+        Batch("", GATEWAY, "t", after, last, "", deltas, False, None, ())
         for after, last, deltas in zip([0, *ends], ends, sizes, strict=False)
     ]
     given_ = data.draw(st.permutations(batches))

@@ -13,8 +13,9 @@ from lakesync.core.destinations import (
     read_destination,
 )
 from lakesync.errors import Conflict, DestinationRefused
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.builders import at_ms, insert
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -25,7 +26,6 @@ def row(number: int, table: str = "todos") -> Delta:
 
 
 def in_lake(world: World) -> set[str]:
-    """Return the tables that were ever claimed for the lake."""
     return {key.split("/")[2] for key, _ in world.objects.written if key.startswith("claims/")}
 
 

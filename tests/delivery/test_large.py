@@ -18,8 +18,9 @@ from lakesync.core.destinations import Destination
 from lakesync.delivery.deliverer import Deliverer, JobRuns, is_large, large_places
 from lakesync.delivery.table_delivery import TableDelivery
 from lakesync.ports import DeliveryState
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.builders import at_ms, insert
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from tests.support.lake import Life
@@ -43,7 +44,6 @@ class SharedWorld(World):
         self.flush()
 
     def deliverer(self, life: Life | None = None) -> Deliverer:
-        """Return the function."""
         del life
         return Deliverer(
             self.buffer, self.objects, self.deliveries, read_batch=read_batch,
@@ -56,7 +56,6 @@ class SharedWorld(World):
         self.runs += 1
 
     def of_job(self) -> list[DeliveryPlace]:
-        """Return the tables that the job would take."""
         return large_places(self.buffer, self.objects, LARGE)
 
 

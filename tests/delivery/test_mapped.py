@@ -13,8 +13,9 @@ from lakesync.core.destinations import QUIET_MS
 from lakesync.core.messages import Pull
 from lakesync.delivery.source_pull import SourcePulls
 from lakesync.errors import DestinationRefused, ValidationFailed
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.support.builders import at_ms, delete, insert, update
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:

@@ -89,7 +89,6 @@ class Archived(Lifecycle):
     """A database with an archive, into which all of its history moves with each batch."""
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take the batch, and move it."""
         taken = super().insert_deltas(batch)
         self.archive_until(batch.last).unwrap()
         return taken
@@ -122,7 +121,6 @@ class World:
         assert self.buffer.save_destinations(GATEWAY, declared)
 
     def rules(self, body: Any = None) -> None:
-        """Put rules in force."""
         administrator(self.buffer, time_=self.time).save_rules(GATEWAY, body or rules())
 
     def deliver(self, table: str, deltas: Sequence[Delta]) -> None:
@@ -141,7 +139,6 @@ class World:
         self.put = [delta for delta in self.put if (delta.table, delta.row_id) != (table, row_id)]
 
     def pull(self, **asked: Any) -> PullPage:
-        """Ask for one page."""
         service = SourcePulls(
             self.buffer, lambda *_: Lent(self.database), wall_clock=self.time.wall_clock
         )
@@ -192,7 +189,6 @@ class Reader:
     again: list[str] = field(default_factory=list)
 
     def page(self) -> PullPage:
-        """Read and apply one page."""
         page = self.world.pull(
             snapshot=self.snapshot,
             deltas_max=self.limit,
@@ -219,7 +215,6 @@ class Reader:
 
     @property
     def seen(self) -> dict[tuple[str, str], Any]:
-        """The rows that it holds."""
         views = {key: view(state) for key, state in self.rows.items()}
         return {key: row for key, row in views.items() if row is not None}
 

@@ -12,7 +12,6 @@ from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.parquet import ParquetEncoder, read_batch
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.column_map import map_state
 from lakesync.core.deliveries import delivery_place
 from lakesync.core.delta import parse
@@ -24,8 +23,8 @@ from lakesync.gateway.destination_admin import DestinationAdmin
 from lakesync.maintenance.flush import Flusher
 from lakesync.result import Err, Ok
 from lakesync.wire.records import decode_row_state
-from tests.support.builders import WALL_MS, push
-from tests.support.gateways import GivenTime, administrator, pulled, pusher
+from tests.support.builders import WALL_MS
+from tests.support.gateways import GATEWAY, GatewayWorld, GivenTime
 from tests.support.lake import Life, Messages, Objects
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
     from lakesync.result import Result
-
-GATEWAY = "acme"
 
 
 class KeptDatabase(MemoryDatabase):
@@ -56,17 +53,16 @@ class KeptDatabase(MemoryDatabase):
         return Err(AdapterUnreachable("it cannot be reached")) if self.is_away else Ok(None)
 
 
-class World:
+class World(GatewayWorld):
     """A gateway, its lake's queue, its destinations, and what is delivered to them."""
 
     def __init__(self) -> None:
-        self.buffer, self.objects, self.time = MemoryBuffer(), Objects(), GivenTime(WALL_MS)
+        super().__init__(time=GivenTime(WALL_MS))
+        self.objects = Objects()
         self.lake, self.deliveries = Messages(), Messages()
         self.databases: dict[str, KeptDatabase] = defaultdict(KeptDatabase)
         self.bucket = MemoryAdapter()
         """Where archives are."""
-        self.admin = administrator(self.buffer, time_=self.time)
-        self.pushes = pusher(self.buffer, time_=self.time)
 
     def destinations(self, life: Life | None = None) -> DestinationAdmin:
         of = _of(life)
@@ -76,23 +72,20 @@ class World:
         )  # fmt: skip
 
     def declare(self, name: str = "warehouse", life: Life | None = None, **body: object) -> None:
-        """Declare a destination, with a database of its own."""
         declared = {"kind": "postgres", "secret": name} | body
         self.destinations(life).declare(GATEWAY, name, declared)
 
-    def push(self, *deltas: Delta) -> None:
+    def push(self, *deltas: Delta, **more: Any) -> list[str]:
         """Commit deltas, each by itself."""
         for delta in deltas:
             self.time.now_ms += 5
-            receipt = self.pushes.push(GATEWAY, push(delta, client=delta.client_id))
-            assert receipt.accepted == 1
+            assert self.send(delta, **more).accepted == 1
+        return []
 
     def pushed(self, event: str) -> bool:
-        """Return whether an event was committed."""
-        return any(delta.row_id == event for delta in pulled(self.buffer, GATEWAY))
+        return any(delta.row_id == event for delta in self.pulled())
 
     def flush(self, life: Life | None = None) -> None:
-        """Flush all that was pushed."""
         of = _of(life)
         Flusher(
             of(self.buffer), of(self.objects), of(self.lake), ParquetEncoder(), of(self.deliveries)
@@ -117,12 +110,10 @@ class World:
         )
 
     def archive(self, gateway: str, destination: Destination) -> HistoryArchive:
-        """Return the archive of a destination, as a function opens it."""
         keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
         return HistoryArchive(self.bucket, "", keeper)
 
     def archiver(self) -> Archiver:
-        """Return what moves old history."""
         return Archiver(
             self.buffer,
             self.deliveries,
@@ -153,16 +144,13 @@ class World:
         return failures
 
     def sweep(self) -> None:
-        """Announce what waits, and deliver it."""
         self.deliverer().sweep()
         self.deliver()
 
     def waiting(self, name: str = "warehouse") -> list[str]:
-        """Return the claims of a destination."""
         return self.objects.list_objects(f"deliveries/{GATEWAY}/{name}/")
 
     def rows(self, table: str = "todos", name: str = "warehouse") -> dict[str, Any]:
-        """Return the rows that a destination has, as it shows them."""
         database = self.databases[name]
         page = database.rows_after(table, "", 100_000).unwrap()
         shown = {row: database.latest_state(table, row).unwrap() for row in page.rows}

@@ -78,7 +78,6 @@ def test_backfill_from_a_source_without_times_is_refused_and_polling_continues(
 
 @pytest.fixture(params=["postgres", "mariadb"])
 def sql(request: pytest.FixtureRequest) -> Iterator[SqlSource]:
-    """A table of each kind of database."""
     made = SqlSource(request.getfixturevalue(request.param), request.param, by_time=True)
     yield made
     made.close()

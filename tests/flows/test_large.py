@@ -219,7 +219,6 @@ class Writes(ObjectsDatabase):
         self.sizes: list[int] = []
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch."""
         self.sizes.append(len(batch.deltas))
         return super().insert_deltas(batch)
 

@@ -50,13 +50,11 @@ def at(offset_ms: int) -> int:
 
 
 def row(number: int, offset_ms: int = 0, **more: object) -> Delta:
-    """Return the insert of a row at the source."""
     columns: dict[str, Any] = {"n": number, "title": f"t{number}"} | more
     return insert(f"r{number}", table=SOURCE_TABLE, at=at(offset_ms), **columns)
 
 
 def change(row_id: str, offset_ms: int, **columns: Any) -> Delta:
-    """Return an update at the source."""
     return update(row_id, table=SOURCE_TABLE, at=at(offset_ms), **columns)
 
 

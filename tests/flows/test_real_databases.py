@@ -37,7 +37,6 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def ends(postgres: Database, mariadb: Database) -> Iterator[tuple[SqlDestination, SqlDestination]]:
-    """A source and a destination."""
     opened = SqlDestination(postgres_dialect(postgres)), SqlDestination(mariadb_dialect(mariadb))
     yield opened
     for each in opened:

@@ -59,7 +59,6 @@ class MortalDatabase(KeptDatabase):
         self.steps = steps
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch, or die."""
         dies = self.steps.dies()
         inserted = super().insert_deltas(batch)
         if dies:
@@ -78,7 +77,6 @@ class MortalEnd:
         return getattr(self._database, name)
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch, or die."""
         dies = self._steps.dies()
         inserted: Result[Inserted, LakeSyncError] = self._database.insert_deltas(batch)
         if dies:
@@ -92,7 +90,6 @@ class MortalStore(ItemConnectors):
     steps: Steps
 
     def save(self, gateway: str, name: str, lease: int, state: bytes, until_ms: int) -> bool:
-        """Save how far one is, or die."""
         dies = self.steps.dies()
         saved = super().save(gateway, name, lease, state, until_ms)
         if dies:
@@ -104,7 +101,6 @@ class World:
     """What flows move between."""
 
     def __init__(self, outside: Outside | None = None) -> None:
-        """Make it; ``outside`` is what its operator allows, else databases on this machine."""
         self.steps = Steps()
         self.time = GivenTime(NOW_MS)
         self.buffer, objects, store = MemoryBuffer(), Objects(), MortalStore(MemoryItemStore())
@@ -122,7 +118,6 @@ class World:
         self.by_hand.databases["shop", "other"] = self.source
 
     def database(self, secret: str = "warehouse", name: str = "flow") -> KeptDatabase:
-        """Return the database that a flow writes to."""
         made = MortalDatabase(self.steps)
         database: KeptDatabase = self.by_hand.databases.setdefault(
             (secret, keeper(GATEWAY, name)), made
@@ -147,7 +142,6 @@ class World:
         return declared | body
 
     def commit(self, *deltas: Delta) -> None:
-        """Commit deltas at the source, each by itself."""
         for delta in deltas:
             self.time.now_ms += 3
             at = stamp(self.time.wall_clock())
@@ -165,16 +159,13 @@ class World:
         return status
 
     def status(self, name: str = "flow") -> dict[str, Any]:
-        """Return how a flow goes."""
         return next(one for one in self.admin.all(GATEWAY) if one["name"] == name)
 
     def rows(self, database: KeptDatabase | None = None, table: str = SOURCE_TABLE) -> Any:
-        """Return the rows that are where a flow goes."""
         states = (database or self.database()).rows_after(table, "", 10_000).unwrap().rows
         return _shown(states)
 
     def in_gateway(self, table: str = SOURCE_TABLE) -> Any:
-        """Return the rows of the gateway."""
         stored = self.buffer.scan_rows(GATEWAY, table, "", 10_000).rows
         return _shown({row_id: decode_row_state(one.state) for row_id, one in stored})
 

@@ -17,7 +17,8 @@ from lakesync.runtime.api import pull
 from lakesync.wire.records import decode_records
 from tests.functions.conftest import event
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept
+from tests.support.checkpoints import MINUTE_MS, Kept
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,8 @@ from lakesync.maintenance.erasure import QUIET_MS
 from lakesync.runtime import retention, wiring
 from tests.functions.conftest import Context, event
 from tests.support.builders import WALL_MS, at_ms, delete, insert
-from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.checkpoints import Kept
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     import io

@@ -15,7 +15,8 @@ from lakesync.maintenance.horizons import Trimmer
 from lakesync.runtime.retention import Retention, Slices, retain_handler
 from tests.functions.conftest import Context, no_deletion
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY, Kept, Reader
+from tests.support.checkpoints import Kept, Reader
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 from tests.support.repository import ROOT
 

@@ -24,8 +24,6 @@ OTHER = new_epoch("another gateway")
 
 
 class Counted(MemoryBuffer):
-    """Counts what is written."""
-
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[str] = []

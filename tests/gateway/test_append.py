@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 def schema(table: str) -> dict[str, object]:
-    """Return an append table's schema."""
     return {"table": table, "append": True, "columns": [{"name": "n", "type": "integer"}]}
 
 
 def event(number: int, *, at: int | None = None, table: str = "events") -> Delta:
-    """Make an event."""
     return insert(f"e{number}", at=at_ms(number if at is None else at), table=table, n=number)
 
 

@@ -52,7 +52,6 @@ class Gateways:
         self.claims: dict[str, Any] = {}
 
     def upload(self, content: bytes, gateway: str = "g1") -> Attachment:
-        """Upload some bytes to the end."""
         file, parts = of(content)
         state = self.service.upload(gateway, str(file), parts)
         while not state.stored:
@@ -64,7 +63,6 @@ class Gateways:
         return file
 
     def read(self, file: Attachment, place: tuple[str, str, str], gateway: str = "g1") -> bytes:
-        """Download by a cell."""
         signed = self.service.download(gateway, self.claims, place, str(file))
         return b"".join(self.objects.receive_bytes(signed, 0))
 

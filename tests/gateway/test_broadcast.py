@@ -16,9 +16,9 @@ from lakesync.gateway import broadcast, connected
 from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
 from lakesync.gateway.pull import PullService
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND, Revocation
-from tests.support.builders import at_ms, insert, push, update
-from tests.support.gateways import administrator, deltas_of, puller, pusher
-from tests.support.sockets import GATEWAY, Hub
+from tests.support.builders import at_ms, insert, update
+from tests.support.gateways import GATEWAY, deltas_of
+from tests.support.sockets import Hub
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
 
 def bucket(name: str, column: str, value: str) -> dict[str, Any]:
-    """Return a bucket of all rows whose column has a value."""
     filters = [{"column": column, "op": "eq", "value": value}]
     return {"name": name, "tables": [], "filters": filters, "write": []}
 
 
-RULES = {"buckets": [bucket("own", "owner", "jwt:sub"), bucket("all", "owner", "all")]}
+RULES = bucket("own", "owner", "jwt:sub"), bucket("all", "owner", "all")
 
 
 class World(Hub):
@@ -39,25 +38,19 @@ class World(Hub):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.pusher = pusher(self.buffer, time_=self.time)
         self._stamp = 0
-
-    def save_rules(self, rules: dict[str, Any]) -> None:
-        administrator(self.buffer, time_=self.time).save_rules(GATEWAY, rules)
 
     def write(self, client: str, row: str, **columns: Any) -> None:
         """Push a change of a row, and let a second pass."""
         self.time.sleep_ms(1_000)
         self._stamp += 1
         delta = insert(row, at=at_ms(0, self._stamp), client=client, **columns)
-        claims = {"sub": client}
-        receipt = self.pusher.push(GATEWAY, replace(push(delta, client=client), claims=claims))
-        assert not receipt.outcomes
+        assert not self.send(delta, sub=client).outcomes
 
     def push_trusted(self, delta: Delta) -> None:
         """Push a change as a connector does, whom no rule concerns."""
         self.time.sleep_ms(1_000)
-        self.pusher.push(GATEWAY, replace(push(delta), trusted=True))
+        self.send(delta, trusted=True)
 
     def pull(self, client: str, since: int, scope: str = "") -> list[Any]:
         """Return what a client pulls behind a cursor, and the page's scope, epoch and end."""
@@ -65,7 +58,7 @@ class World(Hub):
             client, since, 10_000, claims={"sub": client}, removes=True, scope=scope,
             own_cursor=True, at_least=STAMP_MAX,
         )  # fmt: skip
-        page = puller(self.buffer, time_=self.time).pull(GATEWAY, wanted)
+        page = self.puller().pull(GATEWAY, wanted)
         assert not page.has_more
         return [page, deltas_of(page)]
 
@@ -165,7 +158,7 @@ def test_sender_is_poked_when_others_wrote_as_well(world: World) -> None:
 def test_hidden_commits_are_not_broadcast_and_the_next_broadcast_still_follows_the_cursor(
     world: World,
 ) -> None:
-    world.save_rules(RULES)
+    world.rules(*RULES)
     for client in ("ann", "bob"):
         world.connect(client, claims={"sub": client})
     settled(world)
@@ -184,7 +177,7 @@ def test_hidden_commits_are_not_broadcast_and_the_next_broadcast_still_follows_t
 
 @pytest.mark.law("T3")
 def test_broadcast_to_each_group_is_filtered_by_its_own_claims(world: World) -> None:
-    world.save_rules(RULES)
+    world.rules(*RULES)
     for client in ("ann", "bob"):
         world.connect(client, claims={"sub": client})
     settled(world)
@@ -205,7 +198,7 @@ def test_broadcast_to_each_group_omits_its_own_columns(world: World) -> None:
     pay = {"tables": ["todos"], "columns": ["pay"], "except": [hr]}
     world.connect("ann", claims={"sub": "ann"})
     world.connect("bob", claims={"sub": "bob", "role": "hr"})
-    world.save_rules({"buckets": [], "omit": [pay]})
+    world.rules(omit=[pay])
     settled(world)
     world.push_trusted(insert("r1", at=at_ms(1), title="x", pay=1))
     world.notify()
@@ -223,13 +216,12 @@ def test_broadcast_to_each_group_omits_its_own_columns(world: World) -> None:
 
 @pytest.mark.law("T6")
 def test_changed_rules_poke_only_connections_whose_scope_changes(world: World) -> None:
-    by_team = {"buckets": [bucket("team", "team", "jwt:team")]}
-    world.save_rules(by_team)
+    world.rules(bucket("team", "team", "jwt:team"))
     world.connect("ann", claims={"sub": "ann", "team": "red"})
     settled(world)
     world.notify(rules_changed=True)
     assert world.sockets.pages("to-ann") == []
-    world.save_rules(RULES)
+    world.rules(*RULES)
     world.notify(rules_changed=True)
 
     poke = only(world.sockets.pages("to-ann"))
@@ -544,7 +536,7 @@ def test_failure_to_store_a_scope_does_not_prevent_pokes(
         raise Unavailable("DynamoDB is away")
 
     monkeypatch.setattr(world.connections, "rescope", failing)
-    world.save_rules({"buckets": [bucket("all", "owner", "all")]})
+    world.rules(bucket("all", "owner", "all"))
     world.notify(rules_changed=True)
 
     assert all(only(world.sockets.pages(name)).is_poke for name in names)
@@ -627,7 +619,7 @@ def test_broadcasts_in_any_order_deliver_the_same_deltas_as_pulls(data: st.DataO
     """Lost, late, doubled and reordered: the same deltas in the same order as by pulls alone."""
     world = World()
     if data.draw(st.booleans(), "with rules"):
-        world.save_rules(RULES)
+        world.rules(*RULES)
     readers = [Reader(world, client) for client in ("ann", "bob")]
     clients, owners = (
         st.sampled_from(["ann", "bob", "carl"]),

@@ -42,12 +42,10 @@ class Counting(MemoryBuffer):
         """What happens behind the next raise."""
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Return the heads."""
         self.reads += 1
         return super().heads(gateway, since, at_once=at_once)
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
-        """Raise a head."""
         self.raises[lane] += 1
         slowly, self.slowly = self.slowly, None
         try:
@@ -63,7 +61,6 @@ class World:
 
     Args:
         writers_ms: how far the clock of each process that pushes is ahead.
-        readers_ms: the same of each that is asked for pages.
     """
 
     writers_ms: list[int]
@@ -104,7 +101,6 @@ class World:
         return Ahead(0)
 
     def push(self, writer: int) -> None:
-        """Push an edit a millisecond later."""
         self.time.now_ms += 1
         self.made += 1
         delta = insert(f"r{self.made}", at=at_ms(self.made), n=self.made)

@@ -47,7 +47,6 @@ class World(GatewayWorld):
         ]
 
     def news(self, sub: str) -> list[Delta]:
-        """Return what is new to a client."""
         self.time.now_ms += 300
         at = self.cursors.get(sub) or Pull(sub, claims={"sub": sub}, removes=True)
         page = self.pulls.pull(GATEWAY, at)
@@ -55,7 +54,6 @@ class World(GatewayWorld):
         return deltas_of(page)
 
     def pull(self, sub: str) -> list[tuple[str, dict[str, bytes]]]:
-        """Return the same, without stamps."""
         return [(delta.op.name, dict(delta.columns)) for delta in self.news(sub)]
 
 
@@ -128,7 +126,6 @@ def test_deleted_row_with_nothing_written_since_may_be_inserted_by_any_client() 
 
 @pytest.mark.law("V11")
 def test_dead_row_is_not_sent_and_an_alive_one_is_sent_whole() -> None:
-    """As a snapshot and an entering row are decided."""
     config = World(MINE).buffer.config(GATEWAY)
     shows = RuleFilter(config, Pull("x", claims={"sub": "ann"}, removes=True))
     unseen = fold([delete(at=at_ms(2)), update(at=at_ms(3), owner="ann")])

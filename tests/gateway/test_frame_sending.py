@@ -21,7 +21,8 @@ from lakesync.gateway.frame_sending import (
 )
 from lakesync.ports import Connection, FrameResult
 from lakesync.runtime.websocket_frames import notify_handler
-from tests.support.sockets import GATEWAY, FakeSockets
+from tests.support.gateways import GATEWAY
+from tests.support.sockets import FakeSockets
 
 
 class World:
@@ -49,7 +50,6 @@ class World:
         self.now_s += seconds
 
     def send(self) -> None:
-        """Send a frame to all."""
         self.sender.send([Outgoing(one, "frame", "poke") for one in self.open])
 
 
@@ -159,7 +159,6 @@ class Late(FakeSockets):
         self.released = threading.Event()
 
     def send(self, connection_id: str, frame: str) -> FrameResult:
-        """Send a frame, some time."""
         if connection_id == self.name:
             assert self.released.wait(30)
         return super().send(connection_id, frame)
@@ -232,7 +231,6 @@ def test_late_frame_that_fails_forgets_only_its_connection() -> None:
 @pytest.mark.law("T5")
 @pytest.mark.parametrize("event", [{"Records": []}, {}])
 def test_notify_function_drains_its_frames_also_when_it_fails(event: dict[str, Any]) -> None:
-    """It is stopped once it has answered, or failed."""
     drained = []
     broadcaster: Any = SimpleNamespace(drain=lambda: drained.append(True))
     with pytest.raises((AttributeError, IndexError)):

@@ -17,7 +17,8 @@ from lakesync.gateway.filtered_reads import ResumeToken, resume_token_of
 from lakesync.maintenance.horizons import begin_epoch
 from lakesync.wire.records import decode_records, decode_row_state
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+from tests.support.checkpoints import MINUTE_MS, Kept, Reader
+from tests.support.gateways import GATEWAY
 
 if TYPE_CHECKING:
     from lakesync.core.messages import PullPage
@@ -150,7 +151,7 @@ def test_snapshot_of_a_removed_checkpoint_expires_and_can_begin_again() -> None:
     for key in list(gateway.objects.bodies):
         gateway.objects.delete_object(key)
     for fresh in (gateway.checkpoints, Checkpoints(gateway.objects)):
-        gateway.reader = gateway.pulls(fresh)
+        gateway.reader = gateway.reads(fresh)
         error = refused(gateway, Pull("r", 0, 4, snapshot=page.snapshot))
         assert isinstance(error, CursorExpired)
     assert Reader(gateway).read() == gateway.rows()
@@ -178,7 +179,7 @@ def test_checkpoint_older_than_a_trim_or_restore_is_not_served(late: str) -> Non
 def test_snapshot_expires_when_its_gateway_stops_keeping_checkpoints() -> None:
     gateway = built()
     page = middle(gateway)
-    gateway.reader = gateway.pulls(None)
+    gateway.reader = gateway.reads(None)
 
     assert isinstance(refused(gateway, Pull("r", snapshot=page.snapshot)), CursorExpired)
 

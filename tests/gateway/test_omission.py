@@ -16,7 +16,6 @@ from lakesync.core.messages import Pull, Resync
 from lakesync.wire.records import decode_row_state
 from tests.gateway.test_rule_filter import RULES, edits, may_see
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY as KEPT_GATEWAY
 from tests.support.checkpoints import Kept
 from tests.support.checkpoints import Reader as KeptReader
 from tests.support.gateways import GATEWAY, MINE, administrator
@@ -216,9 +215,8 @@ def test_checkpoint_is_sent_without_omitted_columns(
     monkeypatch.setattr(store, "PART_DELTAS_MAX", 4)
     kept = Kept(chunk_bytes=400)
     columns = [{"name": name, "type": "string"} for name in ("owner", "title", "state")]
-    kept.admin.register_schema(KEPT_GATEWAY, {"table": "todos", "columns": columns})
-    body = {"buckets": [bucket(*filters)]}
-    kept.admin.save_rules(KEPT_GATEWAY, body)
+    kept.admin.register_schema(GATEWAY, {"table": "todos", "columns": columns})
+    kept.rules(bucket(*filters))
     kept.time.now_ms += 600_000
     for n in range(8):
         kept.push(insert(f"r{n}", at=at_ms(n), owner="bob", title="secret", state="open"))
@@ -226,7 +224,7 @@ def test_checkpoint_is_sent_without_omitted_columns(
     kept.push(update("r9", at=at_ms(22), title="alone"))
     kept.flushed()
     kept.build()
-    kept.admin.save_rules(KEPT_GATEWAY, body | {"omit": [TITLE]})
+    kept.rules(bucket(*filters), omit=[TITLE])
     reader = KeptReader(kept, claims={"sub": "bob"}, deltas_max=deltas_max)
     reader.read()
 

@@ -77,7 +77,6 @@ class Apart:
             self.tables.append(f"t{number}")
 
     def said(self) -> int:
-        """Return what is said of a pull that brings nothing."""
         return pull_units(self.gateway, self.admin.layout(self.gateway))
 
     def write(self, table: str, text_bytes: int = 24) -> float:
@@ -119,7 +118,6 @@ class Apart:
         self.reader = puller(self.buffer, time_=self.time)
 
     def flush(self) -> None:
-        """Flush the log, as a schedule does."""
         Flusher(self.buffer, Objects(), Messages(), ParquetEncoder(), Messages()).flush(
             self.gateway
         )

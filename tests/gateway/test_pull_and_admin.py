@@ -37,7 +37,6 @@ MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
 
 def fill(world: GatewayWorld, commits: int, deltas: int, text: str = "") -> None:
-    """Push commits of so many deltas."""
     for number in range(commits):
         made = [
             insert(f"r{number}-{place}", at=at_ms(number, place), n=text) for place in range(deltas)

@@ -43,6 +43,11 @@ def noise(size: int) -> str:
     return "".join(chr(NOISE.randrange(0x4E00, 0x9FFF)) for _ in range(size // 3))
 
 
+@pytest.fixture
+def world() -> GatewayWorld:
+    return GatewayWorld(time=GivenTime(WALL_MS + 1_000))
+
+
 def codes(receipt: PushReceipt) -> dict[int, str]:
     """Return the code of each refused delta by its place."""
     return {
@@ -52,7 +57,6 @@ def codes(receipt: PushReceipt) -> dict[int, str]:
 
 
 def commits(world: GatewayWorld) -> int:
-    """Count the commits that are in the log."""
     return len(
         {entry.stamp for entries in logged(world.buffer, GATEWAY).values() for entry in entries}
     )
@@ -194,12 +198,10 @@ class SlowReads(MemoryBuffer):
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Return the rows."""
         self._slowly()
         return super().rows_within(gateway, wanted, bytes_max)
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Return the append marks."""
         self._slowly()
         return super().marks(gateway, wanted)
 

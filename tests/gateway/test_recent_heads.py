@@ -43,12 +43,10 @@ class Counting(MemoryBuffer):
         self.reads = self.main_reads = 0
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Return the heads."""
         self.reads += 1
         return super().heads(gateway, since, at_once=at_once)
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Return some heads."""
         self.main_reads += list(lanes) == [MAIN_LANE]
         return super().lane_heads(gateway, lanes)
 

@@ -183,15 +183,14 @@ class TestEnteringAndLeaving:
 def test_no_column_value_makes_a_pull_fail(world: World, value: str) -> None:
     ordered = {"column": "title", "op": "gt", "value": "3"}
     since = {"column": "title", "op": "gt", "value": "2024-01-01"}
-    rules = [bucket(ordered), bucket(since, name="since")]
+    rules = [bucket(ordered, name="ordered"), bucket(since, name="since")]
     world.rules(*rules)
     world.push(insert("r1", title=value, at=1), insert("r2", title="4", at=2))
     ann = Reader("ann")
     ann.sync(world)
 
     assert ann.seen().keys() == {("todos", "r2")}
-    admin = administrator(world.buffer, time_=world.time)
-    tried = admin.try_rules(GATEWAY, {"buckets": rules}, {"sub": "ann"})
+    tried = world.admin.try_rules(GATEWAY, {"buckets": rules}, {"sub": "ann"})
     assert [item.seen.count for item in tried if item.table == "todos" and item.seen] == [1]
 
 

@@ -37,7 +37,9 @@ class World(GatewayWorld):
     def __post_init__(self) -> None:
         super().__post_init__()
         for table in ("events", "notes", "todos"):
-            self.declare(table, columns=("owner", "state", "title"), append=table == "events")
+            self.declare_tables(
+                table, columns=("owner", "state", "title"), append=table == "events"
+            )
 
     def tries(
         self, *buckets: dict[str, Any], omit: Any = (), **claims: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -25,10 +25,19 @@ from lakesync.gateway.filtered_reads import resume_token_of
 from lakesync.log.declare import Declare
 from lakesync.maintenance import horizons
 from lakesync.maintenance.horizons import Trimmer, begin_epoch
-from lakesync.ports import FlushState, HeadMoved
+from lakesync.ports import HeadMoved
 from lakesync.wire.records import decode_records, decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
-from tests.support.gateways import GivenTime, SeededChance, administrator, puller, pusher
+from tests.support.gateways import (
+    GATEWAY,
+    GatewayWorld,
+    GivenTime,
+    SeededChance,
+    administrator,
+    puller,
+    pusher,
+    refusals,
+)
 from tests.support.strategies import row_deltas
 
 if TYPE_CHECKING:
@@ -37,7 +46,6 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
 
-GATEWAY = "g"
 COLUMNS = [{"name": "n", "type": "integer"}]
 
 
@@ -52,16 +60,13 @@ def test_the_deltas_of_a_row_state_merge_to_it(deltas: list[Delta]) -> None:
     assert len(made) <= len(deltas) + 2
 
 
-class Trimmed:
+class Trimmed(GatewayWorld):
     """A gateway whose log no longer holds its first commits: rows, a tombstone, events."""
 
     def __init__(self, *, trimmed: bool = True) -> None:
-        self.buffer = MemoryBuffer()
-        self.time = GivenTime(WALL_MS)
+        super().__init__(time=GivenTime(WALL_MS))
         body = {"table": "events", "columns": COLUMNS, "append": True}
-        administrator(self.buffer, time_=self.time).register_schema(GATEWAY, body)
-        self.pushes = pusher(self.buffer, time_=self.time)
-        self.reader = puller(self.buffer, time_=self.time)
+        self.admin.register_schema(GATEWAY, body)
         self.push(
             *[insert(f"r{number}", at=at_ms(number), n=number) for number in range(6)],
             update("r1", at=at_ms(20), client="other", n=5),
@@ -70,21 +75,18 @@ class Trimmed:
             insert("e1", at=at_ms(23), table="events", n=1),
         )
         self.time.now_ms += 600_000
-        top = max(head.commit for head in self.buffer.heads(GATEWAY).values())
-        for table in ("todos", "notes", "events"):
-            self.buffer.save_flushed_table(GATEWAY, table, top)
-        self.buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top))
+        self.mark_flushed("todos", "notes", "events")
         if trimmed:
             Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY)
 
-    def push(self, *deltas: Delta) -> None:
-        """Push deltas, each as its own client."""
+    def push(self, *deltas: Delta, **more: Any) -> list[str]:
+        codes = []
         for client in sorted({delta.client_id for delta in deltas}):
             mine = [delta for delta in deltas if delta.client_id == client]
-            self.pushes.push(GATEWAY, push(*mine, client=client))
+            codes += refusals(self.send(*mine, **more))
+        return codes
 
     def rows(self) -> dict[tuple[str, str], RowState]:
-        """Return all rows as the buffer holds them."""
         stored = self.buffer._gateways[GATEWAY].rows
         return {key: decode_row_state(row.state) for key, row in stored.items()}
 
@@ -92,10 +94,9 @@ class Trimmed:
 def read_on(
     gateway: Trimmed, pull: Pull, between: Callable[[], None] = lambda: None
 ) -> dict[tuple[str, str], RowState]:
-    """Pull to the end, and merge what comes."""
     rows: dict[tuple[str, str], RowState] = {}
     while True:
-        page = gateway.reader.pull(GATEWAY, pull)
+        page = gateway.pulls.pull(GATEWAY, pull)
         for run in page.records:
             for delta in decode_records(run):
                 key = (delta.table, delta.row_id)
@@ -126,7 +127,7 @@ def test_snapshot_does_not_name_tables_that_rules_hide(words: str, shown: str) -
     administrator(gateway.buffer, time_=gateway.time).save_rules(GATEWAY, {"buckets": [bucket]})
     told, tables, pull = "", set(), Pull("r", 0, 1, snapshot=words)
     while True:
-        page = gateway.reader.pull(GATEWAY, pull)
+        page = gateway.pulls.pull(GATEWAY, pull)
         told += page.snapshot.replace(words.partition(":")[2] or " ", "") + str(page.resync)
         tables |= {delta.table for run in page.records for delta in decode_records(run)}
         pull = Pull("r", page.cursor, 1, page.epoch, page.snapshot, scope=page.scope)
@@ -170,7 +171,7 @@ def test_snapshot_of_an_untrimmed_log_is_the_log() -> None:
 def test_snapshot_expires_after_a_trim_or_restore() -> None:
     for late in ("trim", "restore"):
         gateway = Trimmed()
-        page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
+        page = gateway.pulls.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
         if late == "trim":
             gateway.push(insert("r99", at=at_ms(99)))
             head = gateway.buffer.heads(GATEWAY)["main"]
@@ -179,7 +180,7 @@ def test_snapshot_expires_after_a_trim_or_restore() -> None:
             begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
         with pytest.raises(CursorExpired):
-            gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=page.snapshot))
+            gateway.pulls.pull(GATEWAY, Pull("r", 0, 1, snapshot=page.snapshot))
 
         assert read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT)) == gateway.rows()
 
@@ -191,18 +192,18 @@ def test_snapshot_expires_after_a_trim_or_restore() -> None:
 )  # fmt: skip
 def test_invalid_resume_token_is_refused(odd: str) -> None:
     with pytest.raises(ValidationFailed) as result:
-        Trimmed().reader.pull(GATEWAY, Pull("r", snapshot=odd))
+        Trimmed().pulls.pull(GATEWAY, Pull("r", snapshot=odd))
 
     assert result.value.field == "snapshot"
 
 
 def test_resume_token_with_an_unknown_position_is_refused() -> None:
     gateway = Trimmed()
-    page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
+    page = gateway.pulls.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
     token = resume_token_of(page.snapshot)._replace(position="z")
 
     with pytest.raises(ValidationFailed):
-        gateway.reader.pull(GATEWAY, Pull("r", snapshot=token.to_text()))
+        gateway.pulls.pull(GATEWAY, Pull("r", snapshot=token.to_text()))
 
 
 @pytest.mark.law("B11")
@@ -211,7 +212,7 @@ def test_snapshot_page_is_bounded_in_bytes() -> None:
     gateway.push(*[insert(f"big{n}", at=at_ms(50 + n), n="x" * 5_000) for n in range(20)])
     pull, sizes, rows = Pull("r", 0, 1_000, snapshot=SNAPSHOT, bytes_max=20_000), [], set()
     while pull.snapshot:
-        page = gateway.reader.pull(GATEWAY, pull)
+        page = gateway.pulls.pull(GATEWAY, pull)
         if page.snapshot:
             sizes.append(sum(map(len, page.records)))
             rows |= {delta.row_id for run in page.records for delta in decode_records(run)}
@@ -234,8 +235,8 @@ def test_new_epoch_voids_cursors_and_begins_above_them() -> None:
 
     assert first < second
     with pytest.raises(CursorExpired):
-        gateway.reader.pull(GATEWAY, Pull("r", top, 100, first))
-    page = gateway.reader.pull(GATEWAY, Pull("r", top))
+        gateway.pulls.pull(GATEWAY, Pull("r", top, 100, first))
+    page = gateway.pulls.pull(GATEWAY, Pull("r", top))
     assert page.epoch == second  # one that names none is told
     before = gateway.buffer.heads(GATEWAY)["main"].commit
     gateway.push(insert("r99", at=at_ms(99)))
@@ -341,7 +342,7 @@ def test_requested_tables_come_first_in_a_snapshot(words: str) -> None:
         order = named
     pull, seen = Pull("r", 0, 1, snapshot=words), []
     while pull.snapshot:
-        page = gateway.reader.pull(GATEWAY, pull)
+        page = gateway.pulls.pull(GATEWAY, pull)
         if page.snapshot:
             seen += [delta.table for run in page.records for delta in decode_records(run)]
         pull = Pull("r", page.cursor, 1, page.epoch, page.snapshot)
@@ -379,11 +380,11 @@ def test_untrimmed_log_with_events_sends_rows_of_requested_tables_first(first: s
     named = [name for name in first.lower().split(",") if name in {"todos", "notes"}]
     pull = Pull("r", 0, 2, snapshot=f"begin:{first}".rstrip(":"))
     of_rows, of_log = list[str](), list[str]()
-    page = gateway.reader.pull(GATEWAY, pull)
+    page = gateway.pulls.pull(GATEWAY, pull)
     while page.has_more:
         seen = of_rows if page.snapshot else of_log
         seen += [delta.table for run in page.records for delta in decode_records(run)]
-        page = gateway.reader.pull(GATEWAY, Pull("r", page.cursor, 2, page.epoch, page.snapshot))
+        page = gateway.pulls.pull(GATEWAY, Pull("r", page.cursor, 2, page.epoch, page.snapshot))
 
     order = [*named, *(name for name in ("notes", "todos") if named and name not in named)]
     assert list(dict.fromkeys(of_rows)) == order
@@ -401,6 +402,6 @@ def test_snapshot_with_invalid_or_too_many_requested_tables_is_refused(
     words: str, names: str
 ) -> None:
     with pytest.raises(ValidationFailed) as refused:
-        Trimmed().reader.pull(GATEWAY, Pull("r", 0, 10, snapshot=words.format(names)))
+        Trimmed().pulls.pull(GATEWAY, Pull("r", 0, 10, snapshot=words.format(names)))
 
     assert refused.value.field == "snapshot"

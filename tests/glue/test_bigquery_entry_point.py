@@ -18,14 +18,14 @@ from lakesync.core.schema import schema_to_json
 from lakesync.runtime import deliver, wiring
 from lakesync.runtime.settings import DeliverSettings
 from lakesync.testing.database_contract import schema
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed, rights
 from tests.support.bigquery import DATASET, bigquery_destination
 from tests.support.builders import at_ms, insert, update
 from tests.support.destinations import (
     new_table,
 )
-from tests.support.gateways import GivenTime, administrator, pusher, real_wall_clock
+from tests.support.gateways import GATEWAY, GivenTime, administrator, pusher, real_wall_clock
 from tests.support.waiting import DEPLOYED_S
 
 if TYPE_CHECKING:

@@ -26,14 +26,14 @@ from lakesync.testing.database_contract import schema
 from lakesync_spark.bigquery import parts as parts_module
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
 from lakesync_spark.bigquery.run import run
-from tests.delivery.world import GATEWAY, World
+from tests.delivery.world import World
 from tests.glue.support.objects import FolderObjects
 from tests.support.bigquery import DATASET, EmulatedJobs, InterruptedJobs, bigquery_destination
 from tests.support.builders import at_ms, delete, insert, push, update
 from tests.support.destinations import (
     new_table,
 )
-from tests.support.gateways import pulled
+from tests.support.gateways import GATEWAY, pulled
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:

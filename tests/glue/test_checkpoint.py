@@ -32,7 +32,8 @@ from tests.glue.support.lake import PREFIX, STACK
 from tests.glue.support.objects import FolderObjects
 from tests.glue.support.spark import CATALOG
 from tests.support.builders import TABLE, at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY, Kept, Reader
+from tests.support.checkpoints import Kept, Reader
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Messages
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Gateway(Kept):
         self.store = FileStore(folder / f"lake-{number}")
         self.lake = FolderObjects(self.folder)
         self.checkpoints = Checkpoints(self.lake)
-        self.reader = self.pulls(self.checkpoints)
+        self.reader = self.reads(self.checkpoints)
 
     def name(self, table: str) -> TableName:
         return located(self.spark, CATALOG, self.prefix, GATEWAY, table)

@@ -60,7 +60,9 @@ def test_arguments_of_glue_itself_are_ignored() -> None:
     ]  # fmt: skip
     catalogue = LakeCatalogue("rest", "https://a")
 
-    assert parse_arguments(argv) == Arguments("b", "p", "lake", "arn:stack/a", "g/t", catalogue)
+    assert parse_arguments(argv) == Arguments(
+        "b", "p", "lake", "arn:stack/a", "g/t", catalogue=catalogue
+    )
 
 
 def test_a_missing_argument_is_named() -> None:

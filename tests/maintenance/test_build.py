@@ -26,7 +26,8 @@ from lakesync.maintenance import checkpoint_upkeep
 from lakesync.maintenance.horizons import begin_epoch
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+from tests.support.checkpoints import MINUTE_MS, Kept, Reader
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 from tests.support.some import some
 

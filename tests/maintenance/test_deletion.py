@@ -118,7 +118,6 @@ class World:
 
 
 def asked(world: World, gateway: str) -> dict[str, Callable[[], object]]:
-    """Return everything that functions do for a gateway."""
     clock = world.time.wall_clock
     checkpoints = Checkpoints(world.objects)
     admin = AdminService(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.erasure import copies
 from lakesync.core.clock import VISIBLE_MS_MAX
@@ -18,30 +17,35 @@ from lakesync.gateway.pull import PullService
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.erasure import Eraser, ErasureReport
 from lakesync.maintenance.flush import Flusher
-from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
-from tests.support.gateways import GivenTime, deltas_of, pulled, puller, pusher
+from tests.support.builders import WALL_MS, at_ms, delete, insert, update
+from tests.support.gateways import (
+    GATEWAY,
+    GatewayWorld,
+    GivenTime,
+    deltas_of,
+    pulled,
+    puller,
+)
 from tests.support.lake import Killed, Life, Messages, Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
 
-GATEWAY = "g1"
 ANN = ("todos", "ann")
 SECRET = "the value that has to go"
 
 
-class World:
+class World(GatewayWorld):
     """A gateway with a row that lies in a checkpoint, in the log and in a head."""
 
     def __init__(self, *, checkpoint: bool = True) -> None:
-        self.buffer, self.objects, self.time = MemoryBuffer(), Objects(), GivenTime(WALL_MS)
+        super().__init__(time=GivenTime(WALL_MS))
+        self.objects = Objects()
         self.flusher = Flusher(self.buffer, self.objects, Messages(), ParquetEncoder(), Messages())
-        self.pushes = pusher(self.buffer, time_=self.time)
-        self.write(insert("ann", at=at_ms(1), title=SECRET), insert("bob", at=at_ms(2), title="b"))
-        self.write(update("ann", at=at_ms(3), text=SECRET * 200))  # more than lies in a head
+        self.send(insert("ann", at=at_ms(1), title=SECRET), insert("bob", at=at_ms(2), title="b"))
+        self.send(update("ann", at=at_ms(3), text=SECRET * 200))  # more than lies in a head
         self.pass_ms(VISIBLE_MS_MAX * 2)
         self.flusher.flush(GATEWAY)
         if checkpoint:
@@ -49,19 +53,13 @@ class World:
                 self.buffer, self.objects, Checkpoints(self.objects),
                 wall_clock=self.time.wall_clock,
             ).build(GATEWAY)  # fmt: skip
-        self.write(update("ann", at=at_ms(4), title=SECRET + "!"))
-
-    def write(self, *deltas: Delta) -> None:
-        """Push."""
-        self.pushes.push(GATEWAY, push(*deltas))
+        self.send(update("ann", at=at_ms(4), title=SECRET + "!"))
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass."""
         self.time.now_ms += duration_ms
 
     def delete(self) -> None:
-        """Delete the row as everybody does."""
-        self.write(delete("ann", at=at_ms(9)))
+        self.send(delete("ann", at=at_ms(9)))
 
     def eraser(self, life: Life | None = None) -> Eraser:
         """Return what erases, as a process that may die has it."""
@@ -78,7 +76,6 @@ class World:
         return self.eraser().erase(GATEWAY, [ANN])
 
     def rows(self) -> set[tuple[str, str]]:
-        """Return the rows that a new client gets."""
         service = PullService(
             self.buffer, wall_clock=self.time.wall_clock, checkpoints=Checkpoints(self.objects)
         )
@@ -144,7 +141,7 @@ def test_erasure_of_log_entries_in_a_head_waits_for_later_commits(
     world.delete()
     world.flusher.flush(GATEWAY)
     world.pass_ms(VISIBLE_MS_MAX + 1_000)
-    world.write(insert("cid", at=at_ms(20), title="younger"))
+    world.send(insert("cid", at=at_ms(20), title="younger"))
 
     assert world.eraser().erase(GATEWAY, [ANN]).waits_for == "later commits"
     assert "log" in world.left()

@@ -6,7 +6,6 @@ import io
 import json
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.deliveries import claims_of_message, tables_of_message
 from lakesync.errors import AdapterFailed, Backpressure
 from lakesync.log import declare
@@ -23,31 +21,26 @@ from lakesync.maintenance import flush
 from lakesync.maintenance import flush as run
 from lakesync.maintenance.flush import Flusher, due_gateways
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
-from tests.support.gateways import GivenTime, administrator, pulled, pusher
+from tests.support.gateways import GATEWAY, GatewayWorld, GivenTime
 from tests.support.lake import Killed, Life, Messages, Objects, unflushed
 from tests.support.some import some
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
-GATEWAY = "g"
 Batch = dict[str, Any]
 
 
-class Lake:
+class Lake(GatewayWorld):
     """A gateway with data in it, and a lake to flush it to."""
 
     def __init__(self) -> None:
-        self.buffer = MemoryBuffer()
+        super().__init__(time=GivenTime(WALL_MS))
         self.objects = Objects()
-        self.queue = Messages()
-        self.deliveries = Messages()
-        self.time = GivenTime(WALL_MS)
-        self.administrator = administrator(self.buffer, time_=self.time)
+        self.queue, self.deliveries = Messages(), Messages()
 
     def fill(self, count: int = 6, *, first: int = 0, atomic: bool = False) -> None:
         """Push edits of three tables in several commits."""
-        service = pusher(self.buffer, time_=self.time)
         for number in range(first, first + count):
             self.time.now_ms += 10
             table = ("todos", "notes", "Private")[number % 3]
@@ -55,10 +48,9 @@ class Lake:
                 insert(f"r{number}", at=at_ms(number), table=table, n=number),
                 update(f"s{number % 2}", at=at_ms(number, 1), table="todos", Title="\u00e9"),
             ]
-            service.push(GATEWAY, push(*mine, atomic=atomic))
+            self.send(*mine, atomic=atomic)
 
     def flusher(self, life: Life | None = None) -> Flusher:
-        """Return a flusher, as one process has it."""
         life = life or Life(float("inf"))
         return Flusher(
             life.of(self.buffer), life.of(self.objects), life.of(self.queue), ParquetEncoder(),
@@ -74,7 +66,6 @@ class Lake:
         return batches
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all rows of all announced batches."""
         return [
             row | {"table": batch["table"]}
             for batch in self.announced().values()
@@ -83,7 +74,7 @@ class Lake:
 
     def check(self) -> None:
         """Hold the lake against the log: all deltas, once each; batches without gaps."""
-        logged = pulled(self.buffer, GATEWAY, deltas_max=10_000)
+        logged = self.pulled(deltas_max=10_000)
         assert Counter(row["_delta_id"] for row in self.rows()) == ids(logged)
         by_table: dict[str, list[tuple[int, int]]] = {}
         for batch in self.announced().values():
@@ -96,7 +87,6 @@ class Lake:
 
 
 def ids(deltas: list[Delta]) -> Counter[str]:
-    """Count deltas by their ids."""
     return Counter(delta.delta_id for delta in deltas)
 
 
@@ -119,7 +109,7 @@ def test_flush_announces_every_committed_delta_once(lake: Lake) -> None:
 
 def test_batch_announcement_describes_its_object_range_and_schema(lake: Lake) -> None:
     schema = {"table": "notes", "columns": [{"name": "n", "type": "integer"}]}
-    lake.administrator.register_schema(GATEWAY, schema)
+    lake.admin.register_schema(GATEWAY, schema)
     lake.flusher().flush(GATEWAY)
     batch = next(batch for batch in lake.announced().values() if batch["table"] == "notes")
     body = lake.objects.bodies[batch["object"]]
@@ -128,24 +118,23 @@ def test_batch_announcement_describes_its_object_range_and_schema(lake: Lake) ->
     assert batch["deltas"] == 2
     assert batch["bytes"] == len(body)
     assert batch["schema"]["columns"] == [{"name": "n", "type": "integer", "nullable": True}]
-    assert batch["object"] == f"staging/g/notes/{0:020d}-{int(batch['last']):020d}.parquet"
-    claim = f"claims/g/notes/{0:020d}-{int(batch['last']):020d}.json"
+    assert batch["object"] == f"staging/{GATEWAY}/notes/{0:020d}-{int(batch['last']):020d}.parquet"
+    claim = f"claims/{GATEWAY}/notes/{0:020d}-{int(batch['last']):020d}.json"
     assert json.loads(lake.objects.bodies[claim]) == batch
 
 
 @pytest.mark.law("S3")
 def test_claim_carries_the_newest_schema(lake: Lake) -> None:
     """Pushes go on between the changes: what was pushed under an older one needs the newer too."""
-    service = pusher(lake.buffer, time_=lake.time)
     columns: list[dict[str, object]] = []
     for number, kind in enumerate(("null", "integer", "timestamp")):
         columns.append({"name": f"c{number}", "type": kind})
         schema = {"table": "grown", "columns": list(columns), "partition": []}
-        lake.administrator.register_schema(GATEWAY, schema)
+        lake.admin.register_schema(GATEWAY, schema)
         value = "2024-01-01T00:00:00Z" if kind == "timestamp" else None
         columns_written: dict[str, Any] = {f"c{number}": value}
         delta = insert(f"g{number}", at=at_ms(number, 7), table="grown", **columns_written)
-        assert service.push(GATEWAY, push(delta)).accepted == 1
+        assert lake.send(delta).accepted == 1
 
     lake.flusher().flush(GATEWAY)
 
@@ -161,7 +150,7 @@ def test_claim_carries_the_newest_schema(lake: Lake) -> None:
 
 def test_each_row_of_a_batch_equals_its_delta(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY)
-    logged = {delta.delta_id: delta for delta in pulled(lake.buffer, GATEWAY)}
+    logged = {delta.delta_id: delta for delta in lake.pulled()}
 
     for batch in some(lake.announced().values()):
         rows = pq.read_table(io.BytesIO(lake.objects.bodies[batch["object"]])).to_pylist()
@@ -254,8 +243,7 @@ def test_second_flush_of_a_table_first_finishes_the_open_range(lake: Lake) -> No
 def test_flush_of_a_table_without_new_deltas_records_no_range(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY)
     before = lake.buffer.flush_state(GATEWAY)
-    service = pusher(lake.buffer, time_=lake.time)
-    service.push(GATEWAY, push(insert("r9", at=at_ms(99), table="todos", n=9)))
+    lake.send(insert("r9", at=at_ms(99), table="todos", n=9))
 
     assert lake.flusher().flush(GATEWAY, table="notes").batches == 0
     assert lake.buffer.flush_state(GATEWAY) == before
@@ -317,7 +305,7 @@ def test_flush_loses_nothing_when_a_table_moves_to_another_shard_meanwhile(
             def call(*arguments: Any) -> Any:
                 self._left -= 1
                 if self._left == -1:
-                    lake.administrator.place_table(GATEWAY, "todos", "hot")
+                    lake.admin.place_table(GATEWAY, "todos", "hot")
                     lake.fill(6, first=6)
                     with pytest.raises(Killed):
                         lake.flusher(Life(3)).flush(GATEWAY)
@@ -334,7 +322,7 @@ def test_flush_loses_nothing_when_a_table_moves_to_another_shard_meanwhile(
 def test_a_large_log_is_flushed_range_by_range(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 500)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
-    lake.administrator.place_table(GATEWAY, "todos", "hot")
+    lake.admin.place_table(GATEWAY, "todos", "hot")
     lake.fill(30, first=6)
 
     report = lake.flusher().flush(GATEWAY)
@@ -353,7 +341,7 @@ def test_flush_out_of_time_stops_between_ranges_and_continues_later(
     report = lake.flusher().flush(GATEWAY, lambda: next(time))
 
     assert not report.finished
-    assert 0 < report.deltas < len(pulled(lake.buffer, GATEWAY))
+    assert 0 < report.deltas < len(lake.pulled())
     assert due_gateways(lake.buffer) == [GATEWAY]
     assert lake.flusher().flush(GATEWAY).finished
     lake.check()
@@ -381,8 +369,8 @@ def test_recorded_range_is_finished_after_the_layout_and_bounds_change(
         lake.flusher(Life(3)).flush(GATEWAY)
     until = lake.buffer.flush_state(GATEWAY).until
     assert until
-    lake.administrator.place_table(GATEWAY, "todos", "hot")
-    lake.administrator.place_table(GATEWAY, "notes", "cold")
+    lake.admin.place_table(GATEWAY, "todos", "hot")
+    lake.admin.place_table(GATEWAY, "notes", "cold")
     lake.fill(30, first=36)
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", range_bytes_max)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
@@ -411,7 +399,7 @@ def test_ranges_are_the_same_for_every_layout(
     for layout in layouts:
         lake = Lake()
         for table, shard in layout.items():
-            lake.administrator.place_table(GATEWAY, table, shard)
+            lake.admin.place_table(GATEWAY, table, shard)
         lake.fill(40, atomic=True)
         lake.flusher().flush(GATEWAY)
         lake.check()
@@ -425,7 +413,7 @@ def test_ranges_are_the_same_for_every_layout(
 def test_range_size_is_bounded_over_all_shards(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 2_000)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
-    lake.administrator.place_table(GATEWAY, "todos", "hot")
+    lake.admin.place_table(GATEWAY, "todos", "hot")
     lake.fill(60, first=6)
     ranges = []
     real = flush.rows_of
@@ -450,11 +438,10 @@ def test_many_tables_are_flushed_in_several_ranges_and_killed_flushes_make_progr
 ) -> None:
     monkeypatch.setattr(run, "RANGE_TABLES_MAX", 20)
     lake = Lake()
-    service = pusher(lake.buffer, time_=lake.time)
     tables = [f"table{number}" for number in range(100)]
     for start in range(0, 100, 10):
         mine = [insert(f"r{t}", at=at_ms(start), table=t, n=1) for t in tables[start : start + 10]]
-        service.push(GATEWAY, replace(push(*mine), trusted=True))
+        lake.send(*mine, trusted=True)
 
     deaths = 0
     while True:
@@ -477,10 +464,9 @@ def test_sparse_columns_split_a_batch_by_its_number_of_cells(
 ) -> None:
     monkeypatch.setattr(flush, "BATCH_CELLS_MAX", 400)
     lake = Lake()
-    service = pusher(lake.buffer, time_=lake.time)
     for number in range(100):
         columns: dict[str, Any] = {f"c{number}": number}
-        service.push(GATEWAY, push(insert(f"r{number}", at=at_ms(number), **columns)))
+        lake.send(insert(f"r{number}", at=at_ms(number), **columns))
 
     lake.flusher().flush(GATEWAY)
 
@@ -498,10 +484,9 @@ def test_announcement_is_small_even_for_a_large_claim(
         monkeypatch.setattr(declare, bound, 5_000)
     monkeypatch.setattr(declare, "DECLARED_BYTES_MAX", 1_000_000)
     lake = Lake()
-    service = pusher(lake.buffer, time_=lake.time)
     for number in range(10):
         columns: dict[str, Any] = {f"{'column' * 9}{number}_{place}": None for place in range(500)}
-        service.push(GATEWAY, push(insert(f"r{number}", at=at_ms(number), **columns)))
+        lake.send(insert(f"r{number}", at=at_ms(number), **columns))
 
     lake.flusher().flush(GATEWAY)
 
@@ -514,9 +499,8 @@ def test_announcement_is_small_even_for_a_large_claim(
 @pytest.mark.law("D1", "D5")
 def test_each_announcement_message_names_a_bounded_number_of_tables() -> None:
     lake = Lake()
-    service = pusher(lake.buffer, time_=lake.time)
     names = [f"t{number}" for number in range(2 * run.TOGETHER_TABLES_MAX + 1)]
-    service.push(GATEWAY, push(*(insert("r", at=at_ms(1), table=name, n=1) for name in names)))
+    lake.send(*(insert("r", at=at_ms(1), table=name, n=1) for name in names))
 
     lake.flusher().flush(GATEWAY)
 
@@ -535,9 +519,8 @@ def test_tables_are_marked_flushed_only_after_their_announcement() -> None:
             super().send(body)
 
     lake = Lake()
-    service = pusher(lake.buffer, time_=lake.time)
     names = [f"t{number}" for number in range(2 * run.TOGETHER_TABLES_MAX)]
-    service.push(GATEWAY, push(*(insert("r", at=at_ms(1), table=name, n=1) for name in names)))
+    lake.send(*(insert("r", at=at_ms(1), table=name, n=1) for name in names))
     there, lake.queue = lake.queue, Away()
 
     with pytest.raises(AdapterFailed):
@@ -570,7 +553,7 @@ def test_range_is_flushed_later_if_the_lake_is_unavailable(lake: Lake) -> None:
 def test_backpressure_ends_after_a_flush() -> None:
     lake = Lake()
     tight = Limits(backpressure_bytes_max=600, backpressure_age_ms_max=60_000)
-    service = pusher(lake.buffer, time_=lake.time, limits=tight)
+    service = lake.pusher(limits=tight)
     taken = 0
     with suppress(Backpressure):
         while taken < 1_000:
@@ -580,7 +563,7 @@ def test_backpressure_ends_after_a_flush() -> None:
         service.push(GATEWAY, push(insert("one-more", at=at_ms(99), n=1)))
 
     assert (refused.value.status, refused.value.code) == (503, "BACKPRESSURE_ERROR")
-    assert len(pulled(lake.buffer, GATEWAY)) == taken > 1
+    assert len(lake.pulled()) == taken > 1
     lake.flusher().flush(GATEWAY)
     assert service.push(GATEWAY, push(insert("one-more", at=at_ms(99), n=1))).accepted == 1
 
@@ -588,7 +571,7 @@ def test_backpressure_ends_after_a_flush() -> None:
 @pytest.mark.law("D4")
 def test_backpressure_starts_at_an_age_of_unflushed_data_and_ends_after_a_flush() -> None:
     lake = Lake()
-    service = pusher(lake.buffer, time_=lake.time, limits=Limits(backpressure_age_ms_max=60_000))
+    service = lake.pusher(limits=Limits(backpressure_age_ms_max=60_000))
     service.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
     lake.time.now_ms += 60_000
     assert service.push(GATEWAY, push(insert("r2", at=at_ms(2), n=1))).accepted == 1
@@ -605,9 +588,9 @@ def test_backpressure_starts_at_an_age_of_unflushed_data_and_ends_after_a_flush(
 def test_metrics_report_unflushed_bytes_and_age_before_and_after_a_flush(lake: Lake) -> None:
     lake.time.now_ms += 5_000
     size = unflushed(lake.buffer, GATEWAY)
-    waiting = lake.administrator.metrics(GATEWAY)
+    waiting = lake.admin.metrics(GATEWAY)
     lake.flusher().flush(GATEWAY)
-    flushed = lake.administrator.metrics(GATEWAY)
+    flushed = lake.admin.metrics(GATEWAY)
 
     assert waiting["unflushedBytes"] == size > 0
     assert isinstance(waiting["unflushedAgeMs"], int)
@@ -619,9 +602,7 @@ def test_metrics_report_unflushed_bytes_and_age_before_and_after_a_flush(lake: L
 def test_pushes_request_a_flush_each_time_the_threshold_is_passed() -> None:
     lake = Lake()
     asked: list[str] = []
-    service = pusher(
-        lake.buffer,
-        time_=lake.time,
+    service = lake.pusher(
         limits=Limits(flush_threshold_bytes=1_000),
         on_threshold=asked.append,
     )
@@ -635,7 +616,7 @@ def test_pushes_request_a_flush_each_time_the_threshold_is_passed() -> None:
 
 def test_schema_with_characters_that_queues_refuse_is_announced() -> None:
     lake = Lake()
-    lake.administrator.register_schema(
+    lake.admin.register_schema(
         GATEWAY,
         {
             "table": "todos",
@@ -643,7 +624,7 @@ def test_schema_with_characters_that_queues_refuse_is_announced() -> None:
             "sourceTable": "\ufffe\u0001\U0001f600",
         },
     )
-    pusher(lake.buffer, time_=lake.time).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
+    lake.send(insert(at=at_ms(1), n=1))
     lake.flusher().flush(GATEWAY)
 
     [batch] = lake.announced().values()
@@ -661,7 +642,7 @@ def test_flush_killed_before_it_updated_the_heads_is_recorded_by_the_next() -> N
         lake.flusher(Life(writes)).flush(GATEWAY)
     assert lake.buffer.flush_state(GATEWAY).watermark > 0
     assert unflushed(lake.buffer, GATEWAY) > 0
-    lake.administrator.place_table(GATEWAY, "other", "side")  # moves all heads
+    lake.admin.place_table(GATEWAY, "other", "side")  # moves all heads
 
     lake.flusher().flush(GATEWAY)
 

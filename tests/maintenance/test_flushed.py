@@ -11,7 +11,8 @@ from lakesync.errors import ValidationFailed
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import TABLE, insert
-from tests.support.checkpoints import GATEWAY, Kept
+from tests.support.checkpoints import Kept
+from tests.support.gateways import GATEWAY
 
 stamps = st.integers(0, (1 << 63) - 1)
 names = st.sampled_from(["notes", "todos", "\u00e9"])

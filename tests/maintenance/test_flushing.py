@@ -22,9 +22,9 @@ from lakesync.core.config import (
 from lakesync.errors import NameTaken, ValidationFailed
 from lakesync.log.lanes import Limits
 from lakesync.maintenance.flush import due_gateways
-from tests.maintenance.test_flush import GATEWAY, Lake
+from tests.maintenance.test_flush import Lake
 from tests.support.builders import at_ms, insert, push
-from tests.support.gateways import pusher
+from tests.support.gateways import GATEWAY, pusher
 from tests.support.lake import unflushed
 
 BUDGET = FLUSH_BYTES_MIN
@@ -47,7 +47,7 @@ def scheduled(lake: Lake, *, after_s: float = 0) -> list[str]:
 @pytest.mark.law("D19")
 def test_few_commits_are_flushed_after_the_declared_interval() -> None:
     lake = Lake()
-    lake.administrator.save_flushing(GATEWAY, {"everyS": 900})
+    lake.admin.save_flushing(GATEWAY, {"everyS": 900})
     lake.fill(3)
 
     assert scheduled(lake) == []
@@ -69,7 +69,7 @@ def test_scheduled_flush_runs_every_time_without_a_declaration() -> None:
 @pytest.mark.law("D19")
 def test_commits_are_flushed_at_once_from_the_declared_bytes_on() -> None:
     lake = Lake()
-    lake.administrator.save_flushing(GATEWAY, {"everyS": 900, "bytes": 2 * BUDGET})
+    lake.admin.save_flushing(GATEWAY, {"everyS": 900, "bytes": 2 * BUDGET})
     grow(lake, "todos", BUDGET)
     assert scheduled(lake) == []
 
@@ -82,7 +82,7 @@ def test_commits_are_flushed_at_once_from_the_declared_bytes_on() -> None:
 def test_only_a_table_over_its_budget_is_flushed_before_the_interval() -> None:
     lake = Lake()
     budgets = {"todos": BUDGET, "notes": BUDGET}
-    lake.administrator.save_flushing(GATEWAY, {"everyS": 900, "tables": budgets})
+    lake.admin.save_flushing(GATEWAY, {"everyS": 900, "tables": budgets})
     grow(lake, "notes", BUDGET - 2_000)
     grow(lake, "Private", 2 * BUDGET)
     assert scheduled(lake) == []
@@ -98,7 +98,7 @@ def test_only_a_table_over_its_budget_is_flushed_before_the_interval() -> None:
 @pytest.mark.law("D19")
 def test_push_requests_a_flush_from_the_declared_bytes_on() -> None:
     lake = Lake()
-    lake.administrator.save_flushing(GATEWAY, {"bytes": BUDGET})
+    lake.admin.save_flushing(GATEWAY, {"bytes": BUDGET})
     asked: list[str] = []
     service = pusher(lake.buffer, time_=lake.time, on_threshold=asked.append)
     for number in range(2):
@@ -146,17 +146,17 @@ def test_invalid_flushing_declaration_is_refused_with_its_field_and_not_saved(
 ) -> None:
     lake = Lake()
     with pytest.raises(ValidationFailed) as refused:
-        lake.administrator.save_flushing(GATEWAY, body)
+        lake.admin.save_flushing(GATEWAY, body)
 
     assert refused.value.field == field
-    assert lake.administrator.flushing(GATEWAY) == BY_SCHEDULE
+    assert lake.admin.flushing(GATEWAY) == BY_SCHEDULE
 
 
 def test_budget_must_spell_its_table_as_the_gateway_does() -> None:
     lake = Lake()
     lake.fill(1)
     with pytest.raises(NameTaken):
-        lake.administrator.save_flushing(GATEWAY, {"tables": {"Todos": BUDGET}})
+        lake.admin.save_flushing(GATEWAY, {"tables": {"Todos": BUDGET}})
 
 
 def test_table_metrics_report_unflushed_data_and_row_counts(
@@ -164,17 +164,17 @@ def test_table_metrics_report_unflushed_data_and_row_counts(
 ) -> None:
     lake = Lake()
     events = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
-    lake.administrator.register_schema(GATEWAY, events)
-    lake.administrator.register_schema(GATEWAY, events | {"table": "empty", "append": False})
+    lake.admin.register_schema(GATEWAY, events)
+    lake.admin.register_schema(GATEWAY, events | {"table": "empty", "append": False})
     grow(lake, "todos", 1_000)
     grow(lake, "todos", 1_000, number=1)
     grow(lake, "notes", 5_000)
     service = pusher(lake.buffer, time_=lake.time)
     service.push(GATEWAY, push(insert("e", at=at_ms(5), table="events", n=1)))
 
-    before: Any = lake.administrator.table_metrics(GATEWAY)
+    before: Any = lake.admin.table_metrics(GATEWAY)
     lake.flusher().flush(GATEWAY, table="notes")
-    after: Any = lake.administrator.table_metrics(GATEWAY)
+    after: Any = lake.admin.table_metrics(GATEWAY)
 
     assert list(before) == ["empty", "events", "notes", "todos"]
     assert before["empty"] == {"unflushedBytes": 0, "unflushedDeltas": 0, "rows": 0}
@@ -186,7 +186,7 @@ def test_table_metrics_report_unflushed_data_and_row_counts(
     assert after["todos"] == before["todos"]
     monkeypatch.setattr("lakesync.gateway.admin.ROWS_COUNTED_MAX", 1)
     monkeypatch.setattr("lakesync.gateway.admin.WAITING_DELTAS_MAX", 1)
-    some: Any = lake.administrator.table_metrics(GATEWAY)
+    some: Any = lake.admin.table_metrics(GATEWAY)
     assert (some["todos"]["rows"], some["todos"]["moreRows"]) == (1, True)
     assert some["todos"]["moreUnflushed"] is True
 
@@ -197,7 +197,7 @@ def test_bytes_of_a_commit_are_attributed_to_each_of_its_tables() -> None:
             insert("b", at=at_ms(2), table="notes", text="x" * 5_000)]  # fmt: skip
     pusher(lake.buffer, time_=lake.time).push(GATEWAY, push(*rows, atomic=True))
 
-    metrics: Any = lake.administrator.table_metrics(GATEWAY)
+    metrics: Any = lake.admin.table_metrics(GATEWAY)
 
     assert 500 < metrics["todos"]["unflushedBytes"] < 1_000
     assert 5_000 < metrics["notes"]["unflushedBytes"] < 5_500

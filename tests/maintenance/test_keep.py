@@ -9,7 +9,8 @@ from lakesync.errors import AdapterFailed, LakeSyncError
 from lakesync.maintenance.checkpoint_upkeep import KEEP_MS, PROGRESS_MS_MAX, CleanReport, Keeper
 from lakesync.maintenance.horizons import begin_epoch
 from tests.support.builders import at_ms, insert
-from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
+from tests.support.checkpoints import MINUTE_MS, Kept, Reader
+from tests.support.gateways import GATEWAY
 from tests.support.lake import Killed, Life
 from tests.support.some import some
 

@@ -33,15 +33,12 @@ class Interrupted(MemoryBuffer):
         return answer
 
     def config(self, gateway: str) -> Any:
-        """Return the configuration."""
         return self._then("config", super().config(gateway))
 
     def flush_state(self, gateway: str) -> Any:
-        """Return how far the flush is."""
         return self._then("flush_state", super().flush_state(gateway))
 
     def all_heads(self, gateway: str) -> Any:
-        """Return all heads."""
         return self._then("all_heads", super().all_heads(gateway))
 
 

@@ -17,8 +17,8 @@ from lakesync.maintenance.horizons import ForgetReport
 from lakesync.ports import HeadMoved
 from lakesync.wire.records import decode_row_state
 from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
-from tests.support.checkpoints import GATEWAY, MINUTE_MS, Kept, Reader
-from tests.support.gateways import pusher
+from tests.support.checkpoints import MINUTE_MS, Kept, Reader
+from tests.support.gateways import GATEWAY, pusher
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:

@@ -17,7 +17,12 @@ from lakesync.maintenance.horizons import Trimmer, TrimReport, trim_horizon
 from lakesync.ports import FlushState
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.commits import logged
-from tests.support.gateways import GivenTime, administrator, pulled, puller, pusher
+from tests.support.gateways import (
+    GATEWAY,
+    GatewayWorld,
+    GivenTime,
+    puller,
+)
 from tests.support.lake import Killed, Life
 from tests.support.some import some
 
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.ports import Head
 
-GATEWAY = "g"
 HOUR_MS = 3_600_000
 moments = st.integers(0, WALL_MS)
 
@@ -50,28 +54,24 @@ def _all_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakesync.log.push_parts.RECENT_BYTES_MAX", 0)
 
 
-class Log:
+class Log(GatewayWorld):
     """A gateway of two shards with six commits, ten minutes apart."""
 
     def __init__(self) -> None:
-        self.buffer = MemoryBuffer()
-        self.time = GivenTime(WALL_MS)
-        administrator(self.buffer, time_=self.time).place_table(GATEWAY, "notes", "hot")
-        service = pusher(self.buffer, time_=self.time)
+        super().__init__(time=GivenTime(WALL_MS))
+        self.admin.place_table(GATEWAY, "notes", "hot")
         self.stamps = []
         for number in range(6):
             self.time.now_ms += 600_000
             rows = [insert(f"r{number}", at=at_ms(number, place), table=table)
                     for place, table in enumerate(("todos", "notes"))]  # fmt: skip
-            self.stamps.append(service.push(GATEWAY, push(*rows)).server_hlc)
+            self.stamps.append(self.send(*rows).server_hlc)
 
     def flushed(self, until: int) -> None:
-        """Have everything up to a stamp flushed."""
         before = self.buffer.flush_state(GATEWAY)
         assert self.buffer.save_flush_state(GATEWAY, before, FlushState(watermark=until))
 
     def trimmer(self, life: Life | None = None) -> Trimmer:
-        """Return a trimmer that keeps half an hour."""
         buffer = life.of(self.buffer) if life else self.buffer
         return Trimmer(buffer, wall_clock=self.time.wall_clock, keep_ms=1_800_000)
 
@@ -110,12 +110,11 @@ def test_cursor_below_the_trim_horizon_is_void_and_later_cursors_miss_nothing() 
     log = Log()
     log.flushed(log.stamps[5])
     log.trimmer().trim(GATEWAY)
-    reader = puller(log.buffer, time_=log.time)
 
     for since in (0, log.stamps[1]):
         with pytest.raises(CursorExpired):
-            reader.pull(GATEWAY, Pull("r", since))
-    assert len(pulled(log.buffer, GATEWAY, since=log.stamps[2])) == 6
+            log.page(since)
+    assert len(log.pulled(since=log.stamps[2])) == 6
 
 
 @pytest.mark.law("B10")
@@ -154,7 +153,7 @@ def test_log_entries_in_a_head_or_beside_younger_ones_in_an_item_are_not_trimmed
         gone = [chunk for chunk in chunks if chunk[-1] <= covered]
         assert log.left() == log.stamps[sum(map(len, gone)) :]
         rest = log.stamps[log.stamps.index(covered) + 1 :]
-        assert len(pulled(log.buffer, GATEWAY, since=covered)) == 2 * len(rest)
+        assert len(log.pulled(since=covered)) == 2 * len(rest)
 
 
 @pytest.mark.law("B10")
@@ -174,8 +173,8 @@ def test_log_entries_in_a_head_are_trimmed_once_all_are_below_the_horizon(
     log.trimmer().trim(GATEWAY)
     assert log.buffer.all_heads(GATEWAY) == seen  # and no more is written for it
 
-    pusher(log.buffer, time_=log.time).push(GATEWAY, push(insert("r9", at=at_ms(9))))
-    assert [delta.row_id for delta in pulled(log.buffer, GATEWAY, since=log.stamps[5])] == ["r9"]
+    log.pusher().push(GATEWAY, push(insert("r9", at=at_ms(9))))
+    assert [delta.row_id for delta in log.pulled(since=log.stamps[5])] == ["r9"]
 
 
 def test_trim_stops_when_its_time_is_up_and_continues_later() -> None:

@@ -23,8 +23,6 @@ SPARK = "org.apache.iceberg.spark.SparkCatalog"
 
 
 class Keeper:
-    """Secrets Manager with one secret."""
-
     def __init__(self, text: str) -> None:
         self.text = text
         self.asked: list[str] = []

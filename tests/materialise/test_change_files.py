@@ -83,8 +83,6 @@ def test_plain_texts_are_converted_as_whole_columns(monkeypatch: pytest.MonkeyPa
 
 
 class Store(NamedTuple):
-    """A bucket."""
-
     objects: dict[str, bytes]
 
     def read(self, key: str) -> Any:
@@ -93,8 +91,6 @@ class Store(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An object of it."""
-
     body: bytes
     etag: str
 

@@ -49,19 +49,16 @@ TABLE = "orderLines"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[LakeDatabases]:
-    """A catalogue of its own."""
     made = LakeDatabases(tmp_path)
     yield made
     made.close()
 
 
 def put(row_id: str, at: int, table: str = TABLE, **columns: Any) -> Delta:
-    """Return an insert."""
     return make_delta(Op.INSERT, table, row_id, columns, client_id="c", hlc=at)
 
 
 def gone(row_id: str, at: int) -> Delta:
-    """Return a deletion."""
     return make_delta(Op.DELETE, TABLE, row_id, {}, client_id="c", hlc=at)
 
 

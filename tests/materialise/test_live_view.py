@@ -148,7 +148,6 @@ def by_row(deltas: Sequence[Delta]) -> dict[str, list[Delta]]:
 
 
 def expected_rows(deltas: Sequence[Delta], *, delete_wins: bool) -> dict[str, dict[str, Any]]:
-    """Return the typed rows of a merge of everything."""
     seen = {
         row_id: view(as_read(fold(some), delete_wins=delete_wins))
         for row_id, some in by_row(deltas).items()

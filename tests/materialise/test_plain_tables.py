@@ -88,7 +88,6 @@ class Copy:
         return page.has_more
 
     def follow(self, rows_max: int = 2) -> None:
-        """Take all there is."""
         while self.page(rows_max):
             pass
 

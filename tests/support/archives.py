@@ -46,7 +46,6 @@ class Meeting(MemoryAdapter):
 
     @property
     def has_met(self) -> bool:
-        """Whether the other was there."""
         return self._left < 0
 
     def _meet(self) -> None:
@@ -68,12 +67,10 @@ class Meeting(MemoryAdapter):
         return True
 
     def get_object(self, key: str) -> bytes:
-        """Return an object's bytes."""
         self._meet()
         return super().get_object(key)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Return the keys under a prefix, in order."""
         self._meet()
         return super().list_objects(prefix)
 

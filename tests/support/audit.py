@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """A question to a role."""
-
     role: str
     operation: str
     action: str
@@ -107,5 +105,4 @@ def used(stack: Deployed, every: Iterable[Asked]) -> tuple[dict[str, Granted], s
 
 
 def listed() -> dict[str, Any]:
-    """Return what is meant to be as it is, each with its reason."""
     return tomllib.loads((ROOT / "tests" / "stack" / "calls.toml").read_text())

@@ -188,7 +188,6 @@ class BigQueryDestination:
         return self.jobs.columns(table) or set()
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        """Return a table's rows by row id."""
         names = ", ".join(map(quoted, ["row_id", *columns]))
         rows = self.run(f"SELECT {names} FROM {quoted(table)}")  # noqa: S608 - quoted
         return {row_id: tuple(values) for row_id, *values in rows}

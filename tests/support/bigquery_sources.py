@@ -24,12 +24,7 @@ class BigQuerySource:
     """A table that a connector polls.
 
     Args:
-        server: the emulator.
-        by_time: whether it is read by its times.
         query: what is read in its place; ``{table}`` is its name there.
-        columns: its definition.
-        table: more settings of the table.
-        settings: more settings.
     """
 
     def __init__(
@@ -64,7 +59,6 @@ class BigQuerySource:
         return BigQueryConnector(self.jobs, self.settings, self.storage)
 
     def run(self, statement: str) -> None:
-        """Run a statement as the application that owns the table."""
         self.jobs.query(statement)
 
     def put(self, rows: Mapping[str, Any]) -> None:

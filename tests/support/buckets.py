@@ -27,7 +27,6 @@ class BucketDatabases:
         return ObjectsDatabase(self._objects(), "folder/", gateway)
 
     def archive(self, keeper: str) -> HistoryArchive:
-        """Return the archive of somebody's history."""
         return HistoryArchive(self._objects(), "archive/", keeper)
 
     def _objects(self) -> S3Adapter:

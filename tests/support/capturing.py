@@ -83,7 +83,6 @@ class CaptureWorld:
     quotes = '"'
 
     def __init__(self, database: Database, tables: dict[str, str], ahead_ms: int = 0) -> None:
-        """Make the tables; ``ahead_ms`` is how far the source's clock is ahead of ours."""
         self.schema = f"{database.database}_capture{next(_numbers)}"
         self.database = database
         self.tables = {name: f"{self.schema}.{name}" for name in tables}
@@ -132,7 +131,6 @@ class CaptureWorld:
         (self.application.commit if commits else self.application.rollback)()
 
     def ask(self, statement: str) -> Any:
-        """Return the first value of a query."""
         cursor = self.application.cursor()
         cursor.execute(statement)
         row = cursor.fetchone()
@@ -156,16 +154,13 @@ class CaptureWorld:
 
     @property
     def state(self) -> PollState:
-        """What was saved last."""
         return state_from(self.saved)
 
     @property
     def slot(self) -> Slot:
-        """The slot, as another process would have it."""
         return Slot(self.source, self.settings, self.storage())
 
     def storage(self) -> Storage:
-        """Return what the connector keeps."""
         brought = brought_by("connector:c", GATEWAY, self.buffer)
         storage = SteppedStorage(self.objects, GATEWAY, f"c-{self.schema}", brought)
         storage.world = self
@@ -194,7 +189,6 @@ class CaptureWorld:
         self.saved = state.to_json()
 
     def connector(self) -> Any:
-        """Return a connector, as a new process has it."""
         return CaptureConnector(self.source, self.settings, self.storage())
 
     def poll(self, *, kill: int = NEVER, pages: int = NEVER) -> str:
@@ -218,7 +212,6 @@ class CaptureWorld:
         return polled.status
 
     def rows(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return the rows of a table that the gateway has."""
         rows: dict[str, dict[str, Any]] = {}
         place, begun = "", False
         while place or not begun:
@@ -232,7 +225,6 @@ class CaptureWorld:
         return rows
 
     def deltas(self) -> list[Any]:
-        """Return all that was ever accepted."""
         return pulled(self.buffer, GATEWAY, deltas_max=1_000)
 
     def cursor(self) -> dict[str, Any]:
@@ -249,8 +241,6 @@ class CaptureWorld:
 
 
 class BinlogWorld(CaptureWorld):
-    """The same, of a MariaDB."""
-
     drop = "DROP SCHEMA {}"
     quotes = "`"
 
@@ -259,7 +249,6 @@ class BinlogWorld(CaptureWorld):
         self.source = MySqlSource(self.settings, LOOPBACK)
 
     def connector(self) -> BinlogConnector:
-        """Return a connector, as a new process has it."""
         return BinlogConnector(self.source, self.settings, self.storage())
 
     def _forgotten(self) -> str:

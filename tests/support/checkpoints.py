@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.checkpoint.store import CHUNK_BYTES_MAX, Checkpoints
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, fold
@@ -15,9 +14,9 @@ from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.maintenance.horizons import Forgetter, Trimmer
 from lakesync.ports import FlushState
 from lakesync.wire.records import decode_records, encode_row_state
-from tests.support.builders import WALL_MS, push
+from tests.support.builders import WALL_MS
 from tests.support.commits import logged
-from tests.support.gateways import GivenTime, SeededChance, administrator, pusher
+from tests.support.gateways import GATEWAY, GatewayWorld, GivenTime, SeededChance, refusals
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
@@ -32,32 +31,26 @@ if TYPE_CHECKING:
     from lakesync.ports import RowKey
     from tests.support.lake import Life
 
-GATEWAY = "g1"
 MINUTE_MS = 60_000
 
 
-class Kept:
-    """A gateway, its objects, and time that is given."""
+class Kept(GatewayWorld):
+    """A gateway, and its objects."""
 
     def __init__(self, *, chunk_bytes: int = CHUNK_BYTES_MAX) -> None:
-        self.buffer = MemoryBuffer()
+        super().__init__(time=GivenTime(WALL_MS))
         self.objects = Objects()
-        self.time = GivenTime(WALL_MS)
         self.checkpoints = Checkpoints(self.objects)
-        self.pushes = pusher(self.buffer, time_=self.time)
-        self.admin = administrator(self.buffer, time_=self.time)
         self.chunk_bytes = chunk_bytes
-        self.reader = self.pulls(self.checkpoints)
+        self.reader = self.reads(self.checkpoints)
 
-    def pulls(self, checkpoints: Checkpoints | None) -> PullService:
-        """Return a pull service, with or without checkpoints."""
+    def reads(self, checkpoints: Checkpoints | None) -> PullService:
         clock = self.time.wall_clock
         return PullService(self.buffer, wall_clock=clock, checkpoints=checkpoints)
 
-    def push(self, *deltas: Delta) -> None:
-        """Push deltas in their order, each as its own client."""
-        for delta in deltas:
-            self.pushes.push(GATEWAY, push(delta, client=delta.client_id))
+    def push(self, *deltas: Delta, **more: Any) -> list[str]:
+        """Push deltas in their order, each as its own client; returns what was refused."""
+        return [code for delta in deltas for code in refusals(self.send(delta, **more))]
 
     def flushed(self) -> None:
         self.time.now_ms += 10 * MINUTE_MS
@@ -84,7 +77,6 @@ class Kept:
         return Forgetter(chosen, self.checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
 
     def builder(self, life: Life | None = None) -> Builder:
-        """Return a builder, as a process that may die has it."""
         objects = life.of(self.objects) if life else self.objects
         return Builder(
             self.buffer, objects, Checkpoints(objects), wall_clock=self.time.wall_clock,
@@ -99,11 +91,6 @@ class Kept:
         assert latest is not None
         return latest
 
-    def epoch(self) -> str:
-        """Return the gateway's epoch; empty before its first commit."""
-        head = self.buffer.heads(GATEWAY).get("main")
-        return head.epoch if head else ""
-
     def bodies(self) -> dict[str, bytes]:
         """Return all objects as any gateway with these commits has them: each has its own epoch."""
         epoch = self.epoch().encode()
@@ -112,7 +99,6 @@ class Kept:
         return {key: body.replace(epoch, b"(epoch)") for key, body in bodies}
 
     def rows(self) -> dict[RowKey, bytes]:
-        """Return all rows as the buffer holds them."""
         rows = self.buffer._gateways[GATEWAY].rows
         return {key: row.state for key, row in rows.items()}
 
@@ -154,7 +140,6 @@ class Reader:
     def read(
         self, snapshot: str = "begin", between: Callable[[], None] = lambda: None
     ) -> dict[RowKey, bytes]:
-        """Read to the end, and give the bytes of all rows."""
         pull = self._begun(snapshot)
         while True:
             page = self.ask(pull)

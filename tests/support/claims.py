@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 def claim_of(
     store: FileStore, gateway: str, table: str, number: int, *, deltas: int, size: int = 1
 ) -> None:
-    """Write the claim of a table's batch of one commit."""
     name = f"{gateway}/{table}/{number:020d}-{number + 1:020d}"
     body = {
         "version": WRITES, "gateway": gateway, "table": table, "after": str(number),

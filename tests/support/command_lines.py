@@ -164,7 +164,6 @@ def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def write_files(folder: Path) -> None:
-    """Write the files that the lines name."""
     flow = {"name": "orders", "source": {"gateway": {}}, "destination": {"database": "w"}}
     bodies: dict[str, object] = {
         "rules.json": {

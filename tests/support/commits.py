@@ -28,7 +28,6 @@ class Writer:
     written: dict[RowKey, Stamp] = field(default_factory=dict)
 
     def head(self, lane: str) -> Head | None:
-        """Return a lane's head as it is now."""
         return self.buffer.lane_heads(self.gateway, [lane]).get(lane)
 
     def prepare(

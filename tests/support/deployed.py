@@ -248,14 +248,12 @@ class Glue:
         self.client = aws.client("glue")
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return all runs, the latest first."""
         runs: list[dict[str, Any]] = self.client.get_job_runs(JobName=self.job, MaxResults=200)[
             "JobRuns"
         ]
         return sorted(runs, key=lambda run: run["StartedOn"], reverse=True)
 
     def allow_at_once(self, runs: int) -> None:
-        """Let this many runs be at work at once."""
         job = self.client.get_job(JobName=self.job)["Job"]
         kept = {name: job[name] for name in _JOB_FIELDS if name in job}
         # The emulator keeps a template's numbers as the text that parameters are.
@@ -297,9 +295,7 @@ def executed(aws: Aws, output: str, given: dict[str, Any] | None = None) -> dict
     """Execute a state machine, as its schedule does; returns the execution at its end.
 
     Args:
-        aws: the account.
         output: the stack's output that names the machine.
-        given: what the schedule hands it.
     """
     client = aws.client("stepfunctions")
     request = {"stateMachineArn": aws.output(output), "input": json.dumps(given or {})}

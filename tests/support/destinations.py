@@ -119,7 +119,6 @@ class SqlDestination:
         return names
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        """Return a table's rows by row id."""
         names = ", ".join(map(self.dialect.quote, ["row_id", *columns]))
         rows = self.run(f"SELECT {names} FROM {self.dialect.quote(table)}")  # noqa: S608 - quoted
         return {row_id: tuple(values) for row_id, *values in rows}
@@ -134,7 +133,6 @@ def postgres_dialect(database: Database) -> Postgres:
 
 
 def mariadb_dialect(database: Database) -> MySql:
-    """Return the dialect for a running MariaDB, or for the MySQL that stands for it."""
     return MySql(
         database.host,
         database.user,
@@ -147,7 +145,6 @@ def mariadb_dialect(database: Database) -> MySql:
 
 
 def mariadb_url(database: Database) -> str:
-    """Return the URL of a running MariaDB, or of the MySQL that stands for it."""
     return (
         f"{'mysql' if database.is_mysql else 'mariadb'}://{database.user}:{database.password}"
         f"@{database.host}:{database.port}/{database.database}"
@@ -155,7 +152,6 @@ def mariadb_url(database: Database) -> str:
 
 
 def new_gateway() -> str:
-    """Return a gateway that nobody else uses."""
     return f"g{next(_numbers)}"
 
 

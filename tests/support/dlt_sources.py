@@ -51,7 +51,6 @@ _numbers = itertools.count()
 
 
 def made(settings: Mapping[str, Any], storage: Storage, outside: Outside) -> Connector:
-    """Make a connector as a poll does."""
     return DLT.make(configured(DLT, settings), storage, outside)
 
 
@@ -159,7 +158,6 @@ class DltSql(SqlSource):
     """A table of a real database: by its times with deletions marked, or replaced."""
 
     def __init__(self, database: Database, kind: str, *, by_time: bool, driver: str = "") -> None:
-        """Create it; with a driver it is read by an URL of SQLAlchemy."""
         super().__init__(database, kind, by_time=by_time)
         self.by_time = by_time
         self.notices_deletions = True

@@ -40,7 +40,6 @@ PLAIN_TABLE: Final[dict[str, Any]] = {
 
 @contextmanager
 def emulated_stack(name: str, template: dict[str, Any]) -> Iterator[Emulator]:
-    """Yield an emulator on which the template stands under the name."""
     with start_emulator() as started:
         client = boto3.client("cloudformation", **started.client_options())
         client.create_stack(StackName=name, TemplateBody=json.dumps(template))

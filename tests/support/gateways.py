@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX, VISIBLE_MS_MAX
-from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
@@ -43,7 +42,6 @@ class SeededChance:
         self._random = random.Random(seed)
 
     def jitter(self) -> float:
-        """Return a number in [0, 1)."""
         return self._random.random()
 
     def token(self) -> str:
@@ -52,7 +50,6 @@ class SeededChance:
 
 
 def real_wall_clock() -> int:
-    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -67,7 +64,6 @@ class GivenTime:
         self.now_ms = float(now_ms)
 
     def wall_clock(self) -> int:
-        """Return the milliseconds since 1970."""
         return int(self.now_ms)
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -112,7 +108,6 @@ def administrator(buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = No
 def pages(
     buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100
 ) -> Iterator[PullPage]:
-    """Pull up to the newest commit, page by page."""
     service = puller(buffer)
     while True:
         pull = Pull("reader", since=since, deltas_max=deltas_max, at_least=STAMP_MAX)
@@ -150,15 +145,13 @@ class GatewayWorld:
         self.admin = administrator(self.buffer, time_=self.time)
 
     def pusher(self, seed: int = 0, **options: Any) -> PushService:
-        """Make the push service of another process."""
         options = {"time_": self.time, "limits": self.limits, **options}
         return pusher(self.buffer, seed=seed, **options)
 
     def puller(self, limits: Limits | None = None) -> PullService:
-        """Make the pull service of another process."""
         return puller(self.buffer, time_=self.time, limits=limits or self.limits)
 
-    def declare(self, *tables: str, columns: Iterable[str] = (), **more: object) -> None:
+    def declare_tables(self, *tables: str, columns: Iterable[str] = (), **more: object) -> None:
         """Give tables a schema; their columns are strings."""
         typed = [{"name": name, "type": "string"} for name in columns]
         for table in tables:
@@ -182,7 +175,6 @@ class GatewayWorld:
         return refusals(self.send(*deltas, **more))
 
     def page(self, since: Stamp = 0, client: str = "r", **more: Any) -> PullPage:
-        """Pull a page."""
         return self.pulls.pull(GATEWAY, Pull(client, since, **more))
 
     def pulled(self, *, since: Stamp = 0, deltas_max: int = 100) -> list[Delta]:
@@ -190,11 +182,9 @@ class GatewayWorld:
         return pulled(self.buffer, GATEWAY, since=since, deltas_max=deltas_max)
 
     def epoch(self) -> str:
-        """Return the gateway's epoch."""
-        return self.buffer.heads(GATEWAY)[MAIN_LANE].epoch
+        return self.buffer.epoch(GATEWAY)
 
     def state(self, row_id: str, table: str = TABLE) -> RowState:
-        """Return a row as it is stored."""
         return decode_row_state(self.buffer.rows(GATEWAY, [(table, row_id)])[table, row_id].state)
 
     def mark_flushed(self, *tables: str) -> Stamp:
@@ -214,5 +204,4 @@ class GatewayWorld:
 
 
 def refusals(receipt: PushReceipt) -> list[str]:
-    """Return the codes of what a push was refused."""
     return [outcome.error.code for outcome in receipt.outcomes if outcome.error]

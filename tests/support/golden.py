@@ -53,7 +53,6 @@ ROW = fold(DELTAS[:2])
 
 
 def messages() -> Mapping[str, bytes]:
-    """Return each message's bytes by its name."""
     return {
         "push, JSON": jsonish.encode_push(PUSH),
         "push, protobuf": proto.encode_push(PUSH),

@@ -70,7 +70,6 @@ class Kept:
         self.quotas = ItemQuotas(DynamoItemStore(TABLE, self.release.caller))
 
     def items(self) -> list[dict[str, Any]]:
-        """Return the items, in the order of their keys."""
         collections = vars(self.model.dynamo.items)["_collections"]
         return [
             dict(collections[pk].items[sk][0])

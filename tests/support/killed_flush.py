@@ -89,7 +89,6 @@ def fill(tenant: Tenant, first: int = 0) -> None:
 
 
 def claims(tenant: Tenant) -> list[dict[str, Any]]:
-    """Return the claims of a tenant, in the order of their ranges."""
     objects = bucket(tenant)
     keys = objects.list_objects(f"claims/{tenant.gateway}/")
     claims = [json.loads(objects.get_object(key)) for key in keys]

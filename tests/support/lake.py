@@ -27,7 +27,6 @@ class Objects:
         self.written.append((key, body))
 
     def get_object(self, key: str) -> bytes:
-        """Return an object's bytes."""
         if key not in self.bodies:
             raise NotFound(f"there is no object {key}")
         return self.bodies[key]
@@ -39,7 +38,6 @@ class Objects:
         return body[start : start + size]
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Return the keys under a prefix, in order."""
         return sorted(key for key in self.bodies if key.startswith(prefix))
 
     def delete_object(self, key: str) -> None:

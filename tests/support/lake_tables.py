@@ -113,7 +113,6 @@ class FolderLake:
     catalog: FolderCatalog = field(default_factory=FolderCatalog)
 
     def of(self) -> Lake:
-        """Return the lake as it is now."""
         lake = Lake(_Aws(), self.gateway)  # type: ignore[arg-type]  # all that a lake asks of it
         lake.__dict__["_catalogue"] = self.catalog
         return lake
@@ -130,8 +129,6 @@ class FolderLake:
         """Append deltas to a changes table, or an events table; the first make it.
 
         Args:
-            table: on the wire.
-            placed: the deltas.
             types: the type of each column, by its name on the wire.
             mark: the commit up to which the table goes; by default that of the last delta.
             kind: ``changes``, or ``events``.

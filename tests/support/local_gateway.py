@@ -138,7 +138,6 @@ class LocalGateway:
     def token(
         self, client: str, *, gateway: str = GATEWAY, role: str = "client", **claims: object
     ) -> str:
-        """Sign a token that the gateway accepts."""
         own = {"sub": client, "gw": gateway, "role": role, "exp": int(time.time()) + 600}
         return jwt.encode(own | claims, SECRET, algorithm="HS256")
 

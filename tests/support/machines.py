@@ -39,8 +39,6 @@ class Machine:
     Args:
         definition: as it stands in the file, its names substituted.
         tasks: what a resource does with its arguments; raises `TaskFailed`.
-        wait: lets seconds pass.
-        seconds: the time.
     """
 
     definition: Mapping[str, Any]
@@ -111,7 +109,6 @@ class Machine:
 
 
 def definition_of(path: Path, **names: str) -> dict[str, Any]:
-    """Read a definition, with what the template substitutes."""
     text = path.read_text()
     for name, value in {"Partition": "aws", **names}.items():
         text = text.replace(f"${{{name}}}", value)

@@ -40,9 +40,7 @@ def faults(name: str, pages: Mapping[str, str], files: frozenset[str]) -> list[s
     """Return what is wrong with a page, each with its line.
 
     Args:
-        name: the page's, from the root of the repository.
         pages: the text of every page by its name.
-        files: the names of all files.
     """
     text = pages[name]
     tokens = _tokens(text)
@@ -109,7 +107,6 @@ def _cells(line: str) -> int:
 
 
 def _no_tables(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
-    """Yield lines that look like a table's, and are a paragraph."""
     for at, token in enumerate(tokens):
         if token.type == "inline" and tokens[at - 1].type == "paragraph_open" and token.map:
             for number, line in enumerate(token.content.split("\n"), start=token.map[0] + 1):

@@ -19,7 +19,6 @@ class LockedModel:
         self._lock = threading.Lock()
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Answer one request after the other."""
         with self._lock:
             return self.dynamo(headers, body)
 

@@ -43,7 +43,6 @@ def database_on(url: str) -> Iterator[Database]:
 
 
 def end_sessions(dialect: Dialect, user: str) -> None:
-    """End a user's sessions, as an administrator of a MySQL or MariaDB."""
     with closing(dialect.connect()) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT id FROM information_schema.processlist WHERE user = %s", (user,))

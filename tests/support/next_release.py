@@ -34,7 +34,6 @@ class NextRelease:
         self._send = send
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Send a request, and let it write more."""
         request = json.loads(body)
         for write in _writes(headers["X-Amz-Target"].partition(".")[2], request):
             _add(write)
@@ -81,7 +80,6 @@ def _add(write: dict[str, Any]) -> None:
 
 
 def _add_within(pk: str, values: dict[str, Any], prefix: str) -> None:
-    """Add to the documents and messages of an item, named as they are or as values."""
     kind = pk.partition("|")[2].partition("|")[0]
     data, entries, lanes = f"{prefix}d", f"{prefix}i", f"{prefix}ln"
     if data in values and kind in _FORMS:

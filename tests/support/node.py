@@ -17,12 +17,11 @@ SCRIPTS = Path(__file__).parents[1] / "core"
 def run_node(script: str, cases: object) -> Any:
     """Run a script of ``tests`` with the cases as JSON on its input; give its JSON answer.
 
-    Args:
-        script: its path from ``tests/core``.
-        cases: its input.
-
     Without Node the test fails, since nothing else shows that other languages agree. Where Node
     cannot be had, ``LAKESYNC_WITHOUT_NODE`` holds the reason, and the test is left out with it.
+
+    Args:
+        script: its path from ``tests/core``.
     """
     reason = os.environ.get("LAKESYNC_WITHOUT_NODE")
     if reason:

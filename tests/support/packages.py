@@ -23,10 +23,6 @@ def install(
     """Install a package of one module.
 
     Args:
-        monkeypatch: removes it in the end.
-        folder: where to.
-        package: its name, and its module's.
-        code: the module's.
         entry_points: by group, the names with what each means in the module.
     """
     module = package.replace("-", "_")

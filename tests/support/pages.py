@@ -34,7 +34,6 @@ def spec_pages() -> list[Path]:
 
 
 def stated_laws(page: Path) -> list[str]:
-    """Return the laws that a page states, in its order."""
     return LAW.findall(page.read_text("utf-8"))
 
 
@@ -120,8 +119,6 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Limit:
-    """One bound of the product."""
-
     name: str
     value: object
     reason: str
@@ -154,7 +151,6 @@ def limits_in(module: Module) -> Iterator[Limit]:
 
 
 def _assigned(node: ast.stmt) -> str | None:
-    """Return the name that a statement gives a value to."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         target: ast.expr = node.target
     elif isinstance(node, ast.Assign):

@@ -83,7 +83,6 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether a text is what a pattern with ``*`` and ``?`` describes."""
     return _pattern(pattern).match(text) is not None
 
 

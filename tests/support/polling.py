@@ -94,7 +94,6 @@ class PollingByHand:
         )  # fmt: skip
 
     def polls_at(self, place: str) -> Polls:
-        """Return what polls in one of the functions, or, without a place, all there is."""
         return self._made(Polls, self.flow_routes(place))
 
     def flow_routes(self, place: str, *, side_by_side: bool = False) -> FlowRoutes:

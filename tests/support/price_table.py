@@ -32,7 +32,6 @@ TABLE = re.compile(r"\| a month of \|.*?\n\n", re.DOTALL)
 
 
 def price_table() -> str:
-    """Return the table, as the command gives it today."""
     lines = ["| a month of | `lakesync cost` | $ | of it in any case |", "|---|---|---:|---:|"]
     for words, options in ROWS:
         answer = json.loads(CliRunner().invoke(app, ["cost", *options.split(), "--json"]).stdout)
@@ -42,7 +41,6 @@ def price_table() -> str:
 
 
 def written(text: str) -> str:
-    """Return README's text with today's table."""
     return TABLE.sub(lambda _: price_table(), text, count=1)
 
 

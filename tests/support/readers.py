@@ -38,7 +38,12 @@ class World(GatewayWorld):
     def __post_init__(self) -> None:
         super().__post_init__()
         for table in TABLES:
-            self.declare(table, columns=("owner", "title", "state"), append=table == "events")
+            self.declare_tables(
+                table, columns=("owner", "title", "state"), append=table == "events"
+            )
+
+    def flush_and_trim(self, *tables: str) -> None:
+        super().flush_and_trim(*(tables or TABLES))
 
     def pages(self, pull: Pull) -> Iterator[PullPage]:
         while True:

@@ -24,14 +24,11 @@ def tracked() -> tuple[Path, ...]:
 
 
 def name_of(path: Path) -> str:
-    """Return a file's name from the root of the repository."""
     return path.relative_to(ROOT).as_posix()
 
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file."""
-
     name: str
     """From the root of the repository."""
     text: str
@@ -73,7 +70,6 @@ def library_modules() -> tuple[Module, ...]:
 
 
 def imported(module: Module) -> set[str]:
-    """Return the dotted names that a module imports, wherever in it."""
     names = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):

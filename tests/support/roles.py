@@ -189,7 +189,6 @@ def _machine(deployed: Deployed, name: str, properties: dict[str, Any]) -> Itera
 
 
 def definition_file(machine: str) -> Path:
-    """Return the file of a machine's definition, which the transform replaces by an address."""
     snake = "".join(f"_{one.lower()}" if one.isupper() else one for one in machine).lstrip("_")
     return ROOT / "stepfunctions" / f"{snake}.asl.json"
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.connections import ItemConnections
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.gateway.access import Access
 from lakesync.gateway.broadcast import Broadcaster
@@ -17,16 +16,13 @@ from lakesync.gateway.frame_sending import FrameSender
 from lakesync.ports import Connection, FrameResult
 from lakesync.wire import proto
 from lakesync.wire.proto import Tag
-from tests.support.builders import WALL_MS
-from tests.support.gateways import GivenTime, puller
+from tests.support.gateways import GATEWAY, GatewayWorld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.core.messages import PullPage
     from lakesync.wire.proto import Refused
-
-GATEWAY = "g1"
 
 
 class FakeSockets:
@@ -39,7 +35,6 @@ class FakeSockets:
         self.gone: set[str] = set()
 
     def send(self, connection_id: str, frame: str) -> FrameResult:
-        """Keep a frame, or do what was ordered."""
         if connection_id in self.gone or connection_id in self.closed:
             return FrameResult.GONE
         if connection_id in self.busy:
@@ -61,16 +56,15 @@ class FakeSockets:
 
 
 @dataclass
-class Hub:
-    """A gateway's connections around a buffer in memory, and one process that notifies them."""
+class Hub(GatewayWorld):
+    """A gateway's connections, and one process that notifies them."""
 
-    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
     access: ItemAccess = field(default_factory=lambda: ItemAccess(MemoryItemStore()))
     connections: ItemConnections = field(default_factory=lambda: ItemConnections(MemoryItemStore()))
     sockets: FakeSockets = field(default_factory=FakeSockets)
-    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.broadcaster = self.process()
         access = Access(self.access, wall_clock=self.time.wall_clock)
         self.sweep = ConnectionSweep(self.connections, self.sender(), access, self.time.wall_clock)
@@ -84,9 +78,8 @@ class Hub:
         )
 
     def process(self) -> Broadcaster:
-        """Return another process that notifies."""
         return Broadcaster(
-            puller(self.buffer, time_=self.time),
+            self.puller(),
             self.connections,
             self.sender(),
             access=Access(self.access, wall_clock=self.time.wall_clock),
@@ -117,7 +110,6 @@ class Hub:
         return connection
 
     def newest(self) -> int:
-        """Return the last commit."""
         heads = self.buffer.heads(GATEWAY)
         return max((head.last_logged for head in heads.values()), default=0)
 

@@ -137,7 +137,6 @@ class SqlSource:
         query: str = "",
         columns: list[str] | None = None,
     ) -> None:
-        """Create it; with a query, in which ``{table}`` is its name, that is read in its place."""
         number = next(_numbers)
         self.table = f"source{number}"
         self.sources = (FEED, self.table) if changes else (self.table,)
@@ -183,7 +182,6 @@ class SqlSource:
         self.run(f"DROP TABLE IF EXISTS {self.table}")
 
     def run(self, statement: str, *parameters: object) -> None:
-        """Run a statement as the application that owns the database."""
         connection = self.source.dialect.connect()
         try:
             connection.cursor().execute(statement, parameters)

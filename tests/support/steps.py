@@ -42,7 +42,6 @@ class Steps:
         self.step()
 
     def step(self) -> None:
-        """End a program's turn."""
         if greenlet.getcurrent() is not self._hub:
             self._hub.switch()
 
@@ -94,7 +93,6 @@ class SteppedBuffer(MemoryBuffer):
         return with_earlier(heads, before, since) if at_once else heads
 
     def pause(self, tries: int) -> None:
-        """Let others go on."""
         del tries
         self._steps.step()
 

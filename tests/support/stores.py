@@ -41,8 +41,6 @@ UNFLUSHED_INDEX: Any = {
 
 
 class Address(NamedTuple):
-    """Where a DynamoDB is."""
-
     region: str
     endpoint: str
 

@@ -36,6 +36,5 @@ class Account(Aws):
         self.stubs[service].add_response(operation, answer, asked)
 
     def refuses(self, service: str, operation: str, code: str) -> None:
-        """Let an operation be refused once."""
         self.client(service)
         self.stubs[service].add_client_error(operation, code, f"{code} it is")

@@ -183,7 +183,6 @@ class JiraServer(VendorServer):
     # ---- the API ----------------------------------------------------------------------------
 
     def answer(self, asked: Asked) -> Reply:
-        """Answer as the API does."""
         if self.before_each:
             self.before_each(asked)
         login = base64.b64encode(f"{EMAIL}:{TOKEN}".encode()).decode()

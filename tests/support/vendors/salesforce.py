@@ -49,8 +49,6 @@ class Job:
 
 @dataclass
 class Sobject:
-    """An object with its rows."""
-
     fields: Mapping[str, str] = field(default_factory=lambda: dict(FIELDS))
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -132,7 +130,6 @@ class SalesforceServer(VendorServer):
     # ---- the API ----------------------------------------------------------------------------
 
     def answer(self, asked: Asked) -> Reply:
-        """Answer as the API does."""
         if self.before_each:
             self.before_each(asked)
         if asked.path == "/services/oauth2/token":

@@ -84,7 +84,6 @@ class StripeServer(VendorServer):
     # ---- the API ----------------------------------------------------------------------------
 
     def answer(self, asked: Asked) -> Reply:
-        """Answer as the API does."""
         if asked.headers.get("authorization") != f"Bearer {KEY}":
             return Reply(401, {"error": {"type": "invalid_request_error"}})
         if asked.path == "/v1/customers":

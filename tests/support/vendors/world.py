@@ -48,7 +48,6 @@ class World:
 
     @property
     def state(self) -> PollState:
-        """What was saved last."""
         return state_from(self.saved)
 
     def step(self) -> None:
@@ -70,7 +69,6 @@ class World:
         self.saved = state.to_json()
 
     def poll(self, has_time: Callable[[], bool] = lambda: True) -> Polled:
-        """Go on as a new process."""
         letters = DeadLetters(Storage(self.objects, GATEWAY, "c"))
         connector = self.vendor.connector(**self.settings)
         poll = Poll(
