@@ -17,9 +17,9 @@ from lakesync.cli import shared_lake as lake_shares
 from lakesync.cli.connection import Aws, Given, resolve
 from lakesync.cli.removal import remove_from_lake
 from lakesync.cli.shared_lake import shared_lake
-from lakesync.materialise.glue_views import read_document
 from lakesync.materialise.sharing import share_key
 from lakesync.ports.stores import STACK as STACK_WIDE
+from tests.support.athena import read_document
 from tests.support.command_lines import answers, run
 from tests.support.emulated_stack import (
     PLAIN_TABLE,

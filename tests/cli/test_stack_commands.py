@@ -26,9 +26,9 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.gateway_identity import gateway_secret, new_epoch
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.errors import Unavailable
-from lakesync.materialise.glue_views import read_document
 from lakesync.ports import Revocation
 from lakesync.ports.stores import STACK as STACK_WIDE
+from tests.support.athena import read_document
 from tests.support.command_lines import LINES, answers, lines, run
 from tests.support.commits import Writer
 from tests.support.emulated_stack import (

@@ -21,7 +21,7 @@ from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
 from lakesync.maintenance import flush
 from lakesync.materialise.lake_catalogue import LakeCatalogue
-from lakesync.materialise.work_queue import LEASE_S, Lease, has_gap, lease_key, next_chain
+from lakesync.materialise.work_queue import LEASE_S, Lease, lease_key, next_chain
 from lakesync_spark.common.arguments import Arguments, parse_arguments, parse_bigquery_arguments
 from lakesync_spark.common.report import Report, reason_of
 from lakesync_spark.common.staging import is_whole
@@ -127,7 +127,6 @@ def test_a_chain_ends_at_a_gap() -> None:
 
     assert spans(link.batch for link in chain.links) == [(0, 3), (3, 5)]
     assert spans(chain.waiting) == [(7, 9)]
-    assert has_gap(chain.waiting, chain.last)
 
 
 @pytest.mark.law("L4")

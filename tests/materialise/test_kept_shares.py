@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from lakesync.errors import Conflict
-from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, GlueViews, read_document
+from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, GlueViews
 from lakesync.materialise.lake_schema import STATE_TABLE, LakeColumn
 from lakesync.materialise.sharing import (
     TRIES_MAX,
@@ -23,6 +23,7 @@ from lakesync.materialise.sharing import (
 )
 from lakesync.materialise.views import ViewedTable
 from tests.glue.support.files import FileStore
+from tests.support.athena import read_document
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:

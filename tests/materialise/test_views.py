@@ -12,12 +12,7 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.materialise.glue_views import (
-    TEXT_CHARACTERS_MAX,
-    GlueViews,
-    read_document,
-    table_input,
-)
+from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, GlueViews, table_input
 from lakesync.materialise.lake_schema import (
     CHANGES_TABLE,
     EVENTS_TABLE,
@@ -26,6 +21,7 @@ from lakesync.materialise.lake_schema import (
     own_comments,
 )
 from lakesync.materialise.views import DIALECTS, ViewedTable, schema_statement, views_of
+from tests.support.athena import read_document
 from tests.support.some import some
 from tests.support.strategies import column_types
 from tools.local_stack.aws_emulator import start_emulator

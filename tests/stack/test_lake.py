@@ -15,7 +15,7 @@ import pytest
 
 from lakesync.core.delta import Op
 from lakesync.core.names import LIVE_SUFFIX, ROWS_SUFFIX, lake_database
-from lakesync.materialise.glue_views import read_document
+from tests.support.athena import read_document
 from tests.support.deployed import Tenant, executed
 from tests.support.killed_flush import STEPS, TABLES, Killed, bucket, claims, fill, flush_here
 

@@ -138,19 +138,6 @@ def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
     }
 
 
-def read_document(text: str) -> dict[str, Any]:
-    """Read the document of a view from its text, as Athena does.
-
-    Raises:
-        ValueError: it is not a view of Athena.
-    """
-    if not text.startswith(_OPENING) or not text.endswith(_CLOSING):
-        raise ValueError("the text is not a view of Athena")
-    encoded = text.removeprefix(_OPENING).removesuffix(_CLOSING)
-    document: dict[str, Any] = json.loads(base64.b64decode(encoded, validate=True))
-    return document
-
-
 def is_as(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether the catalogue's entry of a view is as it should be."""
     columns = current.get("StorageDescriptor", {}).get("Columns", [])

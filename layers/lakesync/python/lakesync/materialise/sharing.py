@@ -47,7 +47,7 @@ from lakesync.materialise.lake_schema import (
     UPDATED_AT,
     LakeColumn,
 )
-from lakesync.materialise.views import DIALECTS, View, ViewedTable, views_of
+from lakesync.materialise.views import DIALECTS, View, ViewedTable, sql_text, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -315,7 +315,7 @@ def _branch(
     suffix: str,
     catalogue: str,
 ) -> str:
-    values = [f"{_text(gateway)} AS {dialect.name(GATEWAY_COLUMN)}", dialect.name(ID)]
+    values = [f"{sql_text(gateway)} AS {dialect.name(GATEWAY_COLUMN)}", dialect.name(ID)]
     values += [_value(column, gateway, dialect, of_view=bool(suffix)) for column in columns]
     if suffix:
         # Events have no waiting changes: they have only this view.
@@ -350,12 +350,7 @@ def _own_value(name: str, member: Member, dialect: Dialect) -> str:
         return f"FALSE AS {quoted}"
     if KINDS[member.kind] is not STATE_TABLE and name == UPDATED_AT:
         return f"CAST(NULL AS {dialect.type_name(kind)}) AS {quoted}"
-    value = dialect.instant.format(value=quoted) if kind == "timestamp" else quoted
-    return quoted if value == quoted else f"{value} AS {quoted}"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    return dialect.shown(name, kind)
 
 
 # --- keeping them in step -------------------------------------------------------------------------

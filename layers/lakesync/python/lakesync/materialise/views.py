@@ -107,7 +107,7 @@ def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[V
     yield View(table.name + ROWS_SUFFIX, columns, filtered, _ROWS)
     names = [column.name for column in table.columns]
     changes = dialect.name(*place, table.name + CHANGES_SUFFIX)
-    live = live_select(source, changes, names, dialect, delete_wins=table.delete_wins)
+    live = _LiveView(source, changes, names, dialect, delete_wins=table.delete_wins).select()
     yield View(table.name + LIVE_SUFFIX, columns, _shown(columns, f"({live})", dialect), _LIVE)
 
 
@@ -117,12 +117,8 @@ def schema_statement(database: str, engine: str) -> str:
 
 
 def _shown(columns: tuple[tuple[str, str], ...], source: str, dialect: Dialect) -> str:
-    shown = []
-    for name, kind in columns:
-        quoted = dialect.name(name)
-        value = dialect.instant.format(value=quoted) if kind == "timestamp" else quoted
-        shown.append(quoted if value == quoted else f"{value} AS {quoted}")
-    return f"SELECT {', '.join(shown)} FROM {source}"  # noqa: S608 - quoted
+    shown = _listed(dialect.shown(name, kind) for name, kind in columns)
+    return f"SELECT {shown} FROM {source}"  # noqa: S608 - quoted
 
 
 # --- live views -----------------------------------------------------------------------------------
@@ -131,26 +127,12 @@ def _shown(columns: tuple[tuple[str, str], ...], source: str, dialect: Dialect) 
 _AGO: Final = ("ago_ms", "ago_counter")
 
 
-def live_select(
-    state: str,
-    changes: str,
-    columns: Sequence[str],
-    dialect: Dialect,
-    *,
-    delete_wins: bool = False,
-) -> str:
-    """Return the query of the ids and columns of all rows that exist.
+class _LiveView:
+    """The query of the ids and columns of all rows that exist; each part reads those before it.
 
     Args:
-        state: the state table, as the engine names it.
-        columns: the state table's own columns.
         delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
-    return _LiveView(state, changes, columns, dialect, delete_wins=delete_wins).select()
-
-
-class _LiveView:
-    """The parts of the query, each of which reads those before it."""
 
     def __init__(
         self,
@@ -165,7 +147,7 @@ class _LiveView:
         self._state = state
         self._changes = changes
         # The intermediate columns are numbered, so that a wide table's query stays short.
-        self._columns = [_Column(dialect.name(name), name, n) for n, name in enumerate(columns)]
+        self._columns = [_column(dialect.name(name), name, n) for n, name in enumerate(columns)]
         self._dialect = dialect
 
     def select(self) -> str:
@@ -200,7 +182,7 @@ class _LiveView:
             f"max(CASE WHEN _op = 'DELETE' THEN {HLC} ELSE 0 END) AS _new_deleted",
         ]
         for c in self._columns:
-            carried = self._dialect.contains.format(list=CARRIED, item=_text(c.written))
+            carried = self._dialect.contains.format(list=CARRIED, item=sql_text(c.written))
             parts += [
                 f"coalesce(max({HLC}) FILTER (WHERE {carried}), 0) AS {c.new_at}",
                 f"{self._last(CLIENT)} FILTER (WHERE {carried}) AS {c.new_by}",
@@ -275,36 +257,27 @@ class _Column(NamedTuple):
     name: str
     """Quoted."""
     written: str
-    number: int
+    at: str
+    """The stamp of the stored write, 0 if there is none."""
+    by: str
+    """Its client."""
+    new: str
+    """The waiting value."""
+    new_at: str
+    """Its stamp, 0 if none waits."""
+    new_by: str
 
-    @property
-    def at(self) -> str:
-        """The stamp of the stored write, 0 if there is none."""
-        return f"_at{self.number}"
 
-    @property
-    def by(self) -> str:
-        return f"_by{self.number}"
-
-    @property
-    def new(self) -> str:
-        return f"_new{self.number}"
-
-    @property
-    def new_at(self) -> str:
-        """Its stamp, 0 if none waits."""
-        return f"_new_at{self.number}"
-
-    @property
-    def new_by(self) -> str:
-        return f"_new_by{self.number}"
+def _column(name: str, written: str, number: int) -> _Column:
+    parts = ("at", "by", "new", "new_at", "new_by")
+    return _Column(name, written, *(f"_{part}{number}" for part in parts))
 
 
 def _path(path: str) -> str:
-    return _text(f"$.{path}")
+    return sql_text(f"$.{path}")
 
 
-def _text(value: str) -> str:
+def sql_text(value: str) -> str:
     """Return a literal; names in the lake have no quotes, and those that have are doubled."""
     return "'" + value.replace("'", "''") + "'"
 
@@ -341,6 +314,12 @@ class Dialect(NamedTuple):
         return ".".join(
             self.quote + part.replace(self.quote, self.quote * 2) + self.quote for part in parts
         )
+
+    def shown(self, name: str, kind: str) -> str:
+        """Return a column of this type as a view may have it, under its own name."""
+        quoted = self.name(name)
+        value = self.instant.format(value=quoted) if kind == "timestamp" else quoted
+        return quoted if value == quoted else f"{value} AS {quoted}"
 
     def type_name(self, kind: str) -> str:
         decimal = precision_scale(kind)

@@ -192,11 +192,6 @@ class Link(NamedTuple):
     batch: Batch
     above: Stamp
 
-    @property
-    def is_trimmed(self) -> bool:
-        """Whether the batch contains commits that are not taken."""
-        return self.above > self.batch.after
-
 
 class Chain(NamedTuple):
     """What one step of a table does with the waiting batches."""
@@ -232,11 +227,6 @@ def next_chain(
     )
     left = tuple(batch for batch in waiting if batch.last > reached)
     return Chain(tuple(links), covered, left)
-
-
-def has_gap(waiting: Sequence[Batch], applied: Stamp) -> bool:
-    """Return whether no batch continues the table: an earlier one is missing."""
-    return bool(waiting) and all(batch.after > applied for batch in waiting)
 
 
 def _reaching_furthest(batches: Sequence[Batch], reached: Stamp) -> Batch | None:
