@@ -11,6 +11,7 @@ after the heads were read, so a commit that follows undoes the change. Laws S3, 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -58,7 +59,6 @@ class AdminService:
         self._buffer = buffer
         self._wall_clock = wall_clock
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
-        self._tables = DeclaredTables(buffer, self._declare)
 
     def register_schema(self, gateway: str, body: object) -> TableSchema:
         """Register a table's schema, or evolve its present one; idempotent.
@@ -74,7 +74,10 @@ class AdminService:
             SchemaMismatch: the schema in force cannot evolve to it; says how to get there instead.
             Conflict: the table has rows, or the rules in force would not fit.
         """
-        return self._tables.register(gateway, body)
+        wanted = schema_from_json(body)
+        is_used = partial(has_commits, self._buffer, gateway)
+        config = self._declare(gateway, lambda config: _with_schema(config, wanted, is_used))
+        return config.schemas[config.spelling_of(wanted.table)]
 
     def knows_table(self, gateway: str, table: str) -> bool:
         return self._config(gateway).knows(table)
@@ -89,10 +92,11 @@ class AdminService:
             NotFound: there is none.
             Conflict: it has a schema, the rules name it, or data of it is left in the buffer.
         """
+        left = partial(what_is_left, self._buffer, gateway)
         if dry_run:
-            self._tables.check_removable(gateway, table)
+            _without(self._config(gateway), table, left)
         else:
-            self._tables.remove(gateway, table)
+            self._declare(gateway, lambda config: _without(config, table, left))
 
     def schemas(self, gateway: str, table: str | None = None) -> Schemas:
         """Return the schemas in force by their tables' names, or only that of ``table``.
@@ -207,9 +211,31 @@ class AdminService:
         return self._declare(gateway, changed).flushing
 
     def table_metrics(self, gateway: str) -> dict[str, dict[str, object]]:
-        """Return what waits to be flushed and the rows of each table; see `table_metrics`."""
+        """Return by table what waits to be flushed, and how many rows are known.
+
+        For administrators only: no number here heeds rules. Deleted rows whose deletion is still
+        remembered are rows that are known. Cost: what waits is read, and rows up to the bounds; a
+        number that reached one is marked as the least that there are.
+        """
         self._config(gateway)
-        return table_metrics(self._buffer, gateway)
+        log = ReadBarrier(self._buffer).raise_heads(gateway)
+        waiting, is_all = waiting_tables(self._buffer, log, WAITING_DELTAS_MAX)
+        names = sorted({*log.config.schemas, *log.config.tables, *waiting})
+        shown: dict[str, dict[str, object]] = {}
+        for number, table in enumerate(names):
+            one = waiting.get(table, Waiting())
+            rows: dict[str, object] = {}
+            if not log.config.appends(table) and number < TABLES_COUNTED_MAX:
+                count, is_counted = _rows(self._buffer, gateway, table)
+                rows = {"rows": count} if is_counted else {"rows": count, "moreRows": True}
+            more = {} if is_all else {"moreUnflushed": True}
+            shown[table] = {
+                "unflushedBytes": one.bytes,
+                "unflushedDeltas": one.deltas,
+                **more,
+                **rows,
+            }
+        return shown
 
     def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:
         """Return the metrics of a gateway's buffer: one read unit for each shard, and two.
@@ -234,38 +260,6 @@ def _with_rules(config: GatewayConfig, body: object) -> GatewayConfig:
 
 
 # --- schemas, and the removal of tables -----------------------------------------------------------
-
-
-class DeclaredTables:
-    """Registers schemas and removes tables, of any gateway."""
-
-    def __init__(self, buffer: Buffer, declare: Declare) -> None:
-        self._buffer = buffer
-        self._declare = declare
-
-    def register(self, gateway: str, body: object) -> TableSchema:
-        """Register a table's schema, or evolve its present one; see `AdminService`."""
-        wanted = schema_from_json(body)
-
-        def is_used(table: str) -> bool:
-            return has_commits(self._buffer, gateway, table)
-
-        config = self._declare(gateway, lambda config: _with_schema(config, wanted, is_used))
-        return config.schemas[config.spelling_of(wanted.table)]
-
-    def remove(self, gateway: str, table: str) -> None:
-        """Remove a table of which nothing is left; see `AdminService`."""
-
-        def left(table: str) -> str:
-            return what_is_left(self._buffer, gateway, table)
-
-        self._declare(gateway, lambda config: _without(config, table, left))
-
-    def check_removable(self, gateway: str, table: str) -> None:
-        """Refuse what `remove` would."""
-        config = self._buffer.config(gateway)
-        config.check_not_deleted()
-        _without(config, table, lambda table: what_is_left(self._buffer, gateway, table))
 
 
 def _with_schema(
@@ -388,28 +382,6 @@ TABLES_COUNTED_MAX: Final = 50
 """Tables whose rows are counted for one answer; of the others it says what waits."""
 WAITING_DELTAS_MAX: Final = 200_000
 """Deltas that are read of what waits; some seconds."""
-
-
-def table_metrics(buffer: Buffer, gateway: str) -> dict[str, dict[str, object]]:
-    """Return by table the bytes and deltas that wait to be flushed, and the rows that are known.
-
-    For administrators only: no number here heeds rules. Deleted rows whose deletion is still
-    remembered are rows that are known. Cost: what waits is read, and rows up to the bounds; a
-    number that reached one is marked as the least that there are.
-    """
-    log = ReadBarrier(buffer).raise_heads(gateway)
-    waiting, is_all = waiting_tables(buffer, log, WAITING_DELTAS_MAX)
-    names = sorted({*log.config.schemas, *log.config.tables, *waiting})
-    shown: dict[str, dict[str, object]] = {}
-    for number, table in enumerate(names):
-        one = waiting.get(table, Waiting())
-        rows: dict[str, object] = {}
-        if not log.config.appends(table) and number < TABLES_COUNTED_MAX:
-            count, is_counted = _rows(buffer, gateway, table)
-            rows = {"rows": count} if is_counted else {"rows": count, "moreRows": True}
-        more = {} if is_all else {"moreUnflushed": True}
-        shown[table] = {"unflushedBytes": one.bytes, "unflushedDeltas": one.deltas, **more, **rows}
-    return shown
 
 
 def _rows(buffer: Buffer, gateway: str, table: str) -> tuple[int, bool]:
