@@ -355,7 +355,7 @@ def test_flush_of_an_idle_gateway_writes_nothing(lake: Lake) -> None:
 
     assert (report.batches, report.deltas) == (0, 0)
     assert len(lake.objects.written) == written
-    assert lake.flusher().due() == []
+    assert due_gateways(lake.buffer) == []
     assert lake.flusher().flush("never-used").batches == 0
 
 

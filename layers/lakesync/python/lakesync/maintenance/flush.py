@@ -255,10 +255,6 @@ class Flusher:
         """
         close_idle(self._buffer, gateway, since)
 
-    def due(self) -> list[str]:
-        """Return the gateways that have something to flush; see `lakesync.maintenance.flush`."""
-        return due_gateways(self._buffer)
-
     def _work(self, log: FinalLog) -> _Work:
         while True:
             state = self._buffer.flush_state(log.gateway)
