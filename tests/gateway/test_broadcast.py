@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -574,11 +575,12 @@ def test_sweep_that_runs_out_of_time_continues_where_it_stopped(
     for letter in "abc":
         world.connections.add(replace(world.connect(letter), gateway=f"g-{letter}", expires_s=1))
         world.connections.remove(GATEWAY, f"to-{letter}")
+    monkeypatch.setattr("lakesync.buffer.connections._PAGE_ITEMS", 1)
     places: list[str] = []
     scan = world.connections.scan
 
     def scanning(place: str) -> Any:
-        places.append(place)
+        places.append(json.loads(place)[0] if place else "")
         return scan(place)
 
     monkeypatch.setattr(world.connections, "scan", scanning)
