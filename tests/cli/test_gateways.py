@@ -19,9 +19,9 @@ from lakesync.maintenance.erasure import QUIET_MS
 from lakesync.maintenance.flush import Flusher
 from tests.cli.test_declaring import gateway
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.checkpoints import GATEWAY as KEPT
 from tests.support.checkpoints import Kept
 from tests.support.command_lines import run
+from tests.support.gateways import GATEWAY as KEPT
 from tests.support.lake import Messages
 from tests.support.local_gateway import GATEWAY
 
