@@ -110,10 +110,11 @@ def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
 
 def _lake(argv: Sequence[str], *more: str) -> tuple[dict[str, str], dict[str, Any]]:
     """Return all arguments, and those of `LakeArguments`."""
-    names = ("lake_bucket", "database_prefix", "catalog", "stack")
-    given = required(argv, *names, "lake_catalogue", *more)
+    names = ("lake_bucket", "database_prefix", "catalog", "lake_catalogue", "stack")
+    given = required(argv, *names, *more)
     lake: dict[str, Any] = {name: given[name] for name in names}
-    return given, lake | {"catalogue": LakeCatalogue.from_json(given["lake_catalogue"])}
+    lake["catalogue"] = LakeCatalogue.from_json(lake.pop("lake_catalogue"))
+    return given, lake
 
 
 def catalogue_settings(arguments: LakeArguments, secrets: Callable[[str], Any]) -> dict[str, str]:
