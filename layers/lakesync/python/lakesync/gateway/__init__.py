@@ -16,7 +16,7 @@ DOORS: Final = (
     "connected",
     "destination_admin",
     "filtered_reads",
-    "frame_delivery",
+    "frame_sending",
     "pull",
     "push",
 )
