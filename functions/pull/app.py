@@ -1,5 +1,7 @@
 """Clients fetch what is new, checkpoints and tickets: ``/sync/{gateway}/pull`` and its sisters."""
 
+from functools import cache
+
 from lakesync.runtime import websockets, wiring
 from lakesync.runtime.api.pull import (
     SOURCE_S,
@@ -14,7 +16,7 @@ from lakesync.runtime.websockets import PullFunctionSettings
 
 settings = wiring.load(PullFunctionSettings)
 pulls, checkpoints = wiring.pull_services(settings)
-tickets = ticket_routes(websockets.socket_tickets(settings))
+tickets = ticket_routes(cache(lambda: websockets.socket_tickets(settings)))
 routes = pull_routes(pulls), checkpoint_routes(checkpoints), tickets
 app = create_app(*routes, access=wiring.access(settings))
 invoke = wiring.invoker(settings, settings.source_function, SOURCE_S)

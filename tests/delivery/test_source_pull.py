@@ -20,7 +20,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.core.merge import EMPTY, apply, state_of, view
-from lakesync.core.messages import Pull, PullPage
+from lakesync.core.messages import PLACES_CHARS_MAX, Pull, PullPage
 from lakesync.core.visibility import Viewer, rule_values
 from lakesync.delivery import source_pull
 from lakesync.delivery.source_pull import SourcePulls, TableKey, TablePlace, places_of, places_text
@@ -570,7 +570,7 @@ def test_snapshot_text_of_the_maximum_number_of_tables_fits_a_request() -> None:
     places[TableKey(names[0], b"1234")] = TablePlace(5, row_id="é" * 256)
     text = places_text(SOURCE, places)
 
-    assert len(text) <= source_pull.PLACES_CHARS_MAX
+    assert len(text) <= PLACES_CHARS_MAX
     assert places_of(SOURCE, text) == places
 
 

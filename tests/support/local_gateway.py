@@ -244,6 +244,7 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
         local.buffer, local.objects, _Queue(), wall_clock=wall_clock, asks=local.ask_database
     )
     pulls = PullService(local.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
+    tickets = SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=wall_clock)
     return create_app(
         push_routes(
             FollowingPushes(push, local.buffer),
@@ -252,7 +253,7 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
         ),
         pull_routes(FollowingPulls(pulls, local.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(local.buffer, checkpoints)),
-        ticket_routes(SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=wall_clock)),
+        ticket_routes(lambda: tickets),
         admin_routes(
             admin,
             AccessAdmin(local.access, wall_clock=wall_clock),

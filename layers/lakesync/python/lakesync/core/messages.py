@@ -124,6 +124,8 @@ class PushReceipt:
     """The gateway's epoch, which the client names from now on; empty before its first commit."""
 
 
+PLACES_CHARS_MAX: Final = 6_000
+"""Length of `Pull.snapshot`: of a source, the progress of each table, with a row id in one."""
 QUARANTINED_MAX: Final = 1_000_000_000
 """Edits that a client may report to be in quarantine."""
 

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 TABLES_MAX: Final = 150
 """Tables of a source: the progress of each is in every request, and API Gateway allows 10 KB."""
-PLACES_CHARS_MAX: Final = 6_000
-"""Length of the text: `TABLES_MAX` tables, with a row id in one of them."""
 _DIGEST_BYTES: Final = 8
 _SOURCE: Final = 6
 _TABLE: Final = struct.Struct(">8s4sQIH")

@@ -159,11 +159,16 @@ def admin_service(settings: BufferSettings) -> AdminService:
 
 
 def _ask_for_flush(settings: PushSettings) -> Callable[[str], None]:
-    from lakesync.runtime.tasks import ask_for_flush  # noqa: PLC0415
-
     # Created when it is first needed: crossing the threshold is rare, and importing the SDK would
     # be most of a cold start.
-    return ask_for_flush(cache(lambda: queue(settings, settings.flush_queue_url)))
+    made = cache(lambda: queue(settings, settings.flush_queue_url))
+
+    def ask(gateway: str) -> None:
+        from lakesync.runtime.tasks import ask_for_flush  # noqa: PLC0415
+
+        ask_for_flush(made)(gateway)
+
+    return ask
 
 
 # --- the lake -------------------------------------------------------------------------------------

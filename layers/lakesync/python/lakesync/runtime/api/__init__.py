@@ -36,7 +36,6 @@ from starlette.responses import Response
 from lakesync.core.delta import CLIENT_ID_BYTES_MAX, parse
 from lakesync.core.gateway_identity import EPOCH_LENGTH_MAX
 from lakesync.errors import InternalError, LakeSyncError, ValidationFailed
-from lakesync.gateway.admin_changes import NOT_KNOWN, Who
 from lakesync.ports import AuditOutcome
 from lakesync.runtime import http, observe
 from lakesync.runtime.auth import (
@@ -382,6 +381,8 @@ def _let_in(request: Request, operation: str) -> Caller:
 async def _recorded(
     request: Request, caller: Caller, operation: str, shows: Shows, serve: Serve
 ) -> Response:
+    from lakesync.gateway.admin_changes import Who  # noqa: PLC0415 - of administrators' requests
+
     audit: Audit = request.app.state.audit
     gateway = caller.token.gateway
     asked = Asked(gateway, request.path_params, await _body(request))
@@ -415,6 +416,8 @@ def _end(
     after: Callable[[], object],
 ) -> None:
     """Record a change's outcome; the answer does not depend on it, as the change is made."""
+    from lakesync.gateway.admin_changes import NOT_KNOWN  # noqa: PLC0415 - as above
+
     try:
         state = after()
     except LakeSyncError as error:

@@ -20,9 +20,8 @@ from starlette.responses import Response
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.gateway_identity import EPOCH_LENGTH_MAX
-from lakesync.core.messages import QUARANTINED_MAX, Pull
+from lakesync.core.messages import PLACES_CHARS_MAX, QUARANTINED_MAX, Pull
 from lakesync.core.visibility import SCOPE_CHARS_MAX
-from lakesync.delivery.source_pull import PLACES_CHARS_MAX
 from lakesync.errors import NotFound, SourceUnavailable
 from lakesync.log.lanes import DEFAULT_LIMITS
 from lakesync.runtime import api, http, observe
@@ -374,8 +373,8 @@ def _answer(
 # --- tickets --------------------------------------------------------------------------------------
 
 
-def ticket_routes(tickets: SocketTickets) -> Router:
-    """Return the route around what issues tickets."""
+def ticket_routes(tickets: Callable[[], SocketTickets]) -> Router:
+    """Return the route around what issues tickets, which is made when it is first asked."""
     router = guarded_router()
 
     @router.post(
@@ -389,7 +388,7 @@ def ticket_routes(tickets: SocketTickets) -> Router:
 
         What it opens has the token's claims, and ends when the token would.
         """
-        body = {"ticket": tickets.issue(client.token), "expiresInS": TICKET_S_MAX}
+        body = {"ticket": tickets().issue(client.token), "expiresInS": TICKET_S_MAX}
         return answer_json(request, body)
 
     return router
