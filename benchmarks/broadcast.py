@@ -136,7 +136,6 @@ class _Bill(NamedTuple):
 
 
 def _usd_per_m_messages(bench: _Bench) -> _Bill:
-    """Price one broadcast by the calls that it made."""
     calls = bench.counted()
     times = 1_000_000 / calls["posts"]
     parts = {
@@ -280,7 +279,6 @@ def _item_bytes(item: dict[str, Any]) -> int:
 
 
 def _pages(items: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield the answers to a query, as large as DynamoDB makes them."""
     page, size, number = [], 0, 0
     for item in items:
         page.append(item)

@@ -138,7 +138,6 @@ def _unit_entries() -> list[Entry]:
 
 
 def _open_lanes(buffer: Buffer) -> None:
-    """Open lanes, each with a head, as many writers do."""
     main = buffer.heads(_GATEWAY)["main"]
     lanes = main.lanes.opening("main", _LANES)
     assert buffer.change_lanes(_GATEWAY, main, lanes, main.commit + 1)
@@ -148,7 +147,6 @@ def _open_lanes(buffer: Buffer) -> None:
 
 
 def _read_on(puller: PullService) -> Stamp:
-    """Read to the end; returns the cursor."""
     cursor = 0
     while True:
         page = puller.pull(_GATEWAY, Pull("reader", cursor))
@@ -159,7 +157,6 @@ def _read_on(puller: PullService) -> Stamp:
 
 @contextmanager
 def _emulated() -> Iterator[tuple[DynamoBuffer, Counter[str]]]:
-    """Yield a buffer on a fresh emulator, and the units it consumes by operation."""
     units: Counter[str] = Counter()
 
     def count(operation: str, consumed: float) -> None:

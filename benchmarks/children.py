@@ -64,7 +64,6 @@ def run_module(name: str, *, quick: bool, seconds_max: float) -> list[Entry]:
 
 @contextmanager
 def _ended_in_the_end(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """End a process and its descendants, however this process itself goes on."""
     try:
         yield
     finally:

@@ -66,7 +66,6 @@ def _detail(billed: Bill) -> str:
 
 
 def _idle_connection() -> Entry:
-    """Price a connection that is open for a month while nothing happens."""
     with_one = _bill(devices=1, tenants=1, edits_per_hour=0)
     own = {what: usd for what, _, usd in with_one.events if what in CONNECTED}
     each = ", ".join(f"{what} ${usd:.4f}" for what, usd in own.items())
@@ -77,7 +76,6 @@ def _idle_connection() -> Entry:
 
 
 def _lake() -> Entry:
-    """Price the lake of a thousand tenants, on top of what their devices cost."""
     without = _bill(**TENANTS).usd
     billed = {layout: _bill(**TENANTS, lake=layout) for layout in ("small-batches", "glue-runs")}
     usd = {layout: one.usd - without for layout, one in billed.items()}

@@ -114,7 +114,6 @@ def _copied_s(dialect: Dialect, deltas: Sequence[Delta]) -> float:
 
 
 def _upserted_s(dialect: Dialect, deltas: Sequence[Delta]) -> float:
-    """Measure a tenth, and give what all would take."""
     part = deltas[: len(deltas) // 10]
     destination = SqlDestination(dialect)
     destination.run(

@@ -77,7 +77,6 @@ def main() -> int:
 
 
 def _devices(stack: Stack, folder: Path, open_files: ExitStack) -> list[Client]:
-    """Open so many clients, each connected and with a row of its own in everybody's file."""
     sockets, run = address_of(stack), uuid4().hex[:6]
     devices = []
     for number in range(GATEWAYS * DEVICES):
@@ -108,7 +107,6 @@ def _await_connection(client: Client) -> None:
 
 
 def _edit(devices: Sequence[Client]) -> None:
-    """Have each device edit in turn, evenly over the hour."""
     began_s, step_s = time.monotonic(), EDIT_EVERY_S / SPEED / len(devices)
     turn = 0
     for edit in range(EDITS):

@@ -97,7 +97,6 @@ def _package(name: str) -> Package:
 
 
 def _import_ms(package: Package) -> tuple[float, float]:
-    """Return the wall time and the processor time of one import."""
     environment = {
         **ENVIRONMENT,
         "PATH": os.environ["PATH"],

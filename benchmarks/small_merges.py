@@ -64,7 +64,6 @@ def _entry(name: str, rows: int) -> Entry:
 
 
 def _stage(folder: Path, rows: int) -> None:
-    """Write batches and claims, as the flush function would."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 

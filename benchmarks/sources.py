@@ -136,7 +136,6 @@ def _under(path: Path) -> Iterator[Path]:
 
 @cache
 def _helpers(path: Path) -> frozenset[Path]:
-    """Return a file and all helpers that it imports, and theirs."""
     known: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -160,7 +159,6 @@ def _imported(path: Path) -> list[Path]:
 
 
 def _module_file(name: str) -> Path:
-    """Return where a module is; a file that is not there if there is no such module."""
     path = ROOT.joinpath(*name.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -196,7 +194,6 @@ def _cut(lines: list[bytes], start: _Place, end: _Place) -> None:
 
 
 def _documentation(source: str) -> Iterator[tuple[_Place, _Place]]:
-    """Yield where texts stand that are statements: docstrings, and those of names."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             value = node.value

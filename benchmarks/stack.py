@@ -100,7 +100,6 @@ def run() -> list[Entry]:
 
 
 def _push_entry(tenant: Tenant, alone: Sequence[Tenant]) -> Entry:
-    """Measure pushes of all connections to one gateway, and each to its own."""
     # Functions are measured warm: a process for each connection is started before.
     _push_at_once([tenant] * CONNECTIONS, WARM_PUSHES)
     together = _push_at_once([tenant] * CONNECTIONS)
@@ -133,7 +132,6 @@ class Pushed:
 
 
 def _push_at_once(tenants: Sequence[Tenant], pushes: int = PUSHES) -> Pushed:
-    """Push from all connections at once, each to its tenant."""
     each = pushes // CONNECTIONS
     run_id = uuid4().hex[:6]
     work = [
@@ -164,7 +162,6 @@ def _push_all(tenant: Tenant, client: str, bodies: Sequence[bytes]) -> int:
 
 
 def _bodies(client: str, prefix: str, count: int) -> list[bytes]:
-    """Encode pushes beforehand: it is the stack that is measured."""
     clock = HybridLogicalClock()
     bodies = []
     for number in range(count):

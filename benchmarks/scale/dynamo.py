@@ -106,7 +106,6 @@ class Dynamo:
         return self._timed(_SPREADS.get(operation, latency.SINGLE), lambda: act(request))
 
     def _timed(self, spread: Spread, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Let something happen in the middle of the time that it takes."""
         takes_ms = 0.0 if self.is_instant else spread.draw_ms(self._random)
         self._clock.sleep_ms(takes_ms / 2)
         before = self.bill.read_units

@@ -128,5 +128,4 @@ def _projected(item: Item, request: dict[str, Any]) -> Item:
 
 
 def _share(request: dict[str, Any]) -> float:
-    """Return what a read costs of a consistent one."""
     return 1.0 if request.get("ConsistentRead") else 0.5

@@ -124,7 +124,6 @@ class Transactions:
         raise Refused.cancelled(transaction.reasons)
 
     def _carry_out(self, transaction: _Transaction, token: str) -> None:
-        """Let a transaction run, and wait for its end."""
         by_partition: dict[str, list[int]] = defaultdict(list)
         for place, action in enumerate(transaction.actions):
             by_partition[action.key[0]].append(place)

@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
@@ -27,9 +27,8 @@ from tests.glue.support.faults import is_as_the_core_says
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.test_faults import edited
-from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
-from tests.glue.test_small_batches import begun, same_as_sparks, take
-from tools.local_stack.aws_emulator import start_emulator
+from tests.glue.test_merge_agrees_with_core import SLOW, tables
+from tests.glue.test_small_batches import begun, take
 from tools.local_stack.nessie import start_nessie
 
 if TYPE_CHECKING:
@@ -44,24 +43,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.emulator]
 
-BUCKET = "lake"
+BUCKET = "nessie"
 NAMES = ("nessie", "nessie_beside")
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    """An S3 with a bucket for the tables."""
-    with start_emulator() as emulator:
-        boto3.client("s3", **emulator.client_options()).create_bucket(Bucket=BUCKET)
-        yield emulator
 
 
 @pytest.fixture(scope="module")
 def catalogue(
     spark: SparkSession, emulator: Emulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LakeCatalogue]:
-    """Nessie, which Spark knows by two names."""
+    """Nessie on a bucket for the tables, which Spark knows by two names."""
+    boto3.client("s3", **emulator.client_options()).create_bucket(Bucket=BUCKET)
     with start_nessie(tmp_path_factory.mktemp("nessie"), emulator, BUCKET) as uri:
         catalogue = LakeCatalogue("rest", uri, warehouse=BUCKET)
         for name in NAMES:
@@ -94,18 +86,7 @@ def opened(lake: Lake) -> Catalog:
 def test_alternating_spark_and_function_writes_match_the_core_and_spark_alone(
     lake: Lake, deltas: list[Delta]
 ) -> None:
-    table, alone = fresh(lake), fresh(lake)
-    for part in (deltas[::2], deltas[1::2]):
-        for each in (table, alone):
-            each.put(part)
-        assert alone.run().problem() == ""
-        take(table)
-        assert table.run().problem() == ""
-        assert table.pending() == []
-
-    agree(table, deltas)
-    same_as_sparks(table, alone)
-    assert table.marks()["rows"].commit == alone.marks()["rows"].commit
+    test_rest_catalogue.alternate(lake, deltas)
 
 
 @pytest.mark.law("L1", "L4", "L21")
@@ -143,9 +124,6 @@ CONTRACT: dict[str, Callable[..., None]] = {
     "columns above a new snapshot": (
         test_rest_catalogue.test_column_swap_fails_if_a_new_snapshot_was_committed
     ),
-    "a killed function": (
-        test_small_batches.test_batch_of_a_killed_function_is_finished_by_the_next_function_or_spark_run
-    ),
     "an overtaken run": partial(
         test_small_batches.test_spark_run_overtaken_by_a_function_duplicates_nothing,
         step="merge_state",
@@ -158,9 +136,7 @@ CONTRACT: dict[str, Callable[..., None]] = {
 def test_guarantees_of_a_folder_catalogue_hold_in_nessie(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, promise: Callable[..., None]
 ) -> None:
-    takes = getattr(promise, "func", promise).__code__.co_varnames
-    given: dict[str, Any] = {"lake": lake, "monkeypatch": monkeypatch}
-    promise(**{name: value for name, value in given.items() if name in takes})
+    test_rest_catalogue.hold(promise, lake, monkeypatch)
 
 
 @pytest.mark.law("L16", "L18", "L21")

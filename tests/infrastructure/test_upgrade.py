@@ -157,7 +157,7 @@ def test_gradual_deployment_rolls_back_when_an_alarm_fires(shift: str) -> None:
     }
 
     assert groups.keys() == ANSWERING
-    for name, group in groups.items():
+    for name, group in some(groups.items()):
         config = group["DeploymentConfigName"]["Fn::Sub"][1]["ConfigName"]
         assert config == shift
         assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]

@@ -19,8 +19,8 @@ from tests.support.pages import marks_in
 from tests.support.repository import ROOT, modules
 from tests.support.waiting import waited
 
-SEEDS = 120
-CHUNK = 20
+SEEDS = 20
+"""A few, to show that seeds run; `make simulate` searches."""
 
 
 @pytest.mark.law(
@@ -40,12 +40,17 @@ CHUNK = 20
     "W3",
     "Y1", "Y2", "Y3", "Y5", "Y8", "Y9", "Y11",
 )  # fmt: skip
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        outcome = run_seed(seed)
-        if outcome.failed:
-            pytest.fail(story(run_seed(seed, traced=True)), pytrace=False)
+def test_every_promise_holds_whatever_goes_wrong() -> None:
+    """In two worker processes, which are summed up."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tools.simulate", "--seeds", str(SEEDS), "--processes", "2"],
+        cwd=ROOT, capture_output=True, check=False, text=True, timeout=300,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^ +[\d,]+  commit$", ran.stdout, re.MULTILINE)
+    assert re.search(rf"^{SEEDS} seeds in \d+ s", ran.stdout, re.MULTILINE)
+    assert "0 broke a promise" in ran.stdout
 
 
 def test_each_checked_promise_stands_for_laws() -> None:
@@ -83,17 +88,6 @@ def test_run_does_not_depend_on_hash_randomisation() -> None:
     ]  # fmt: skip
 
     assert lived[0] == lived[1]
-
-
-def test_seeds_run_in_worker_processes_and_are_summed_up() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tools.simulate", "--seeds", "20", "--processes", "2"],
-        cwd=ROOT, capture_output=True, check=True, text=True, timeout=300,
-    ).stdout  # fmt: skip
-
-    assert re.search(r"^ +[\d,]+  commit$", ran, re.MULTILINE)
-    assert re.search(r"^20 seeds in \d+ s", ran, re.MULTILINE)
-    assert "0 broke a promise" in ran
 
 
 def test_workers_end_when_their_parent_is_killed() -> None:
@@ -136,4 +130,4 @@ def test_same_seed_gives_the_same_run() -> None:
         outcome: Outcome = run_seed(seed, traced=True)
         return outcome.trace, dict(outcome.counts)
 
-    assert [lived(seed) for seed in range(6)] == [lived(seed) for seed in range(6)]
+    assert [lived(seed) for seed in range(3)] == [lived(seed) for seed in range(3)]

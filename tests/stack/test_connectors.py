@@ -15,6 +15,7 @@ import pytest
 
 from lakesync.runtime.polls import schedule_name
 from tests.support.deployed import Tenant, changes_reported, look_again
+from tests.support.some import some
 from tests.support.sources import SqlSource
 from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer
 from tests.support.vendors.salesforce import (
@@ -150,13 +151,13 @@ def test_rows_of_jira_salesforce_and_capture_connectors_are_pulled_by_a_client(
             }),
         }  # fmt: skip
         try:
-            for name, (kind, settings) in registered.items():
+            for name, (kind, settings) in some(registered.items()):
                 body = {"type": kind, "name": name, "configuration": settings}
                 added = tenant.call("POST", path, token=admin, json=body | {"everyMinutes": 1_440})
                 assert added.status_code == 200, added.text
 
             def run() -> None:
-                for name in registered:
+                for name in some(registered):
                     done = tenant.call("POST", f"{path}/{name}", token=admin, json={"do": "run"})
                     assert done.status_code == 200, done.text
 

@@ -15,8 +15,8 @@ from tests.support.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from tools.local_stack.stack import Stack
 
-EXAMPLES = 60
-"""For each operation: less than a minute in all."""
+EXAMPLES = 20
+"""For each operation, as many as `tests/runtime/test_openapi.py` draws for the same code."""
 CLIENT = "c1"
 GENERATED_ONCE = settings(
     max_examples=EXAMPLES,

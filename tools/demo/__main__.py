@@ -126,7 +126,6 @@ def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome) ->
 
 
 def _command() -> str:
-    """How to call the command line from here."""
     script: Path = paths.ROOT / ".venv" / "bin" / "lakesync"
     return str(script.relative_to(paths.ROOT)) if script.exists() else "lakesync"
 

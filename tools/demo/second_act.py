@@ -174,7 +174,6 @@ class SecondAct:
         return self._lake.ask(f"/admin/{kind}", rest=rest, method="GET")
 
     def _remove(self, kind: str, name: str) -> None:
-        """Take back a declaration: the databases end with the demo."""
         self._lake.ask(f"/admin/{kind}", rest=f"/{name}", method="DELETE")
 
     def _keep_secret(self, url: str) -> str:

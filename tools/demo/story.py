@@ -89,7 +89,6 @@ class Story:
             return self._compare(week, before)
 
     def _start(self, name: str, claims: RuleClaims) -> None:
-        """Start a client's app, or start it again, with a token that has these claims."""
         transport: Transport = self._open.enter_context(self._setting.transport(name, claims))
         folder, earlier = self._setting.folder, self._actors.get(name)
         actor = (
@@ -241,7 +240,6 @@ class Story:
     # --- two at once ------------------------------------------------------------------------------
 
     def _both(self, work: Callable[[Actor], int]) -> list[int]:
-        """Have the airline and the airport do the same at the same time."""
         pair = [self._actors["airline"], self._actors["airport"]]
         with ThreadPoolExecutor(len(pair)) as threads:
             return list(threads.map(work, pair))

@@ -158,7 +158,6 @@ def _record(folder: Path) -> Path:
 
 
 def _end_glue_runs(folder: Path) -> None:
-    """Kill the Spark of runs whose emulator was killed before it could."""
     for pid_file in (folder / "glue").glob("*/pid"):
         with contextlib.suppress(OSError, ValueError):
             pid = int(pid_file.read_text())

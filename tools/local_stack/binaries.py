@@ -60,7 +60,6 @@ def section(name: str, system: str, machine: str) -> str:
 
 
 def _unpack(jar: Path, folder: Path) -> None:
-    """Unpack a jar and the archive in it, if there is one."""
     with zipfile.ZipFile(jar) as outer:
         outer.extractall(folder)  # noqa: S202 - the lock names its hash
     for archive in folder.glob("*.txz"):

@@ -184,7 +184,6 @@ def start_mariadb(*options: str) -> Iterator[Database]:
 
 @contextlib.contextmanager
 def _scratch(name: str) -> Iterator[Path]:
-    """A folder that goes, with all that a database left in it."""
     with tempfile.TemporaryDirectory(
         prefix=f"lakesync-{name}-", ignore_cleanup_errors=True
     ) as folder:

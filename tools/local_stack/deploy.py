@@ -194,7 +194,6 @@ def _sam(deployment: Deployment, verb: str, *arguments: str) -> None:
 
 @contextlib.contextmanager
 def _taking_turns(path: Path) -> Iterator[None]:
-    """Two commands that build in one folder do it one after the other."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -150,7 +150,6 @@ def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
 
 
 def _check(artefact: Artefact, file: Path) -> None:
-    """Refuse a file that is not the one that was locked."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != artefact.sha256:

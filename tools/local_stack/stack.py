@@ -147,7 +147,6 @@ def _emulator(folder: Path, port: int) -> Emulator:
 
 
 def _reach(emulator: Emulator, stack: str, outputs: Mapping[str, str]) -> Stack:
-    """From the stack's outputs to what a client needs."""
     sockets = outputs.get("SocketUrl", "")
     return Stack(
         http=_local_url(emulator, _output(outputs, "HttpUrl")),
@@ -196,7 +195,6 @@ def _current_secret(emulator: Emulator, arn: str) -> str:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One command at a time works on a folder's stack."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stack.lock").open("w") as lock:
         try:

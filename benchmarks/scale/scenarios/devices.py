@@ -199,7 +199,6 @@ def _keeps_up(crowd: Crowd, until_ms: float) -> bool:
 
 
 def _try(devices: int) -> Outcome:
-    """See how so many devices fare."""
     with World(6) as world:
         crowd = Crowd(world, devices)
         admin = AdminService(

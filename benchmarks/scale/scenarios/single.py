@@ -35,7 +35,6 @@ def run() -> list[Entry]:
 
 
 def _push_entry(world: World) -> Entry:
-    """A gateway with one table, a process that is warm, an edit of a row that is there."""
     function, device = push_function(world), Device(world, GATEWAY, 0)
 
     def push() -> None:

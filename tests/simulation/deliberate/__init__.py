@@ -1,45 +1,11 @@
-"""Faults put in on purpose, to show that the simulation finds them."""
+"""Faults put in on purpose, to show that the simulation finds them: those of all modules here."""
 
-from tests.simulation.deliberate import (
-    in_access,
-    in_checkpoints,
-    in_client,
-    in_conflicts,
-    in_declarations,
-    in_destinations,
-    in_flows,
-    in_flush,
-    in_gateway,
-    in_merge,
-    in_omission,
-    in_pending_echo,
-    in_recent_heads,
-    in_rules,
-    in_sockets,
-    in_upkeep,
-    in_values,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from tests.simulation.deliberate.registry import FAULTS, Deliberate, broken
 
-__all__ = [
-    "FAULTS",
-    "Deliberate",
-    "broken",
-    "in_access",
-    "in_checkpoints",
-    "in_client",
-    "in_conflicts",
-    "in_declarations",
-    "in_destinations",
-    "in_flows",
-    "in_flush",
-    "in_gateway",
-    "in_merge",
-    "in_omission",
-    "in_pending_echo",
-    "in_recent_heads",
-    "in_rules",
-    "in_sockets",
-    "in_upkeep",
-    "in_values",
-]
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["FAULTS", "Deliberate", "broken"]

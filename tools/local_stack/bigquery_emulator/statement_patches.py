@@ -104,7 +104,6 @@ def _of_statements(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _remember_translations() -> None:
-    """Translate once for each shape of a statement and of the tables in it."""
     translator = emulator_module("bqemulator.sql.translator").SQLTranslator
     ok = emulator_module("bqemulator.domain.result").Ok
     original = translator.translate
@@ -172,7 +171,6 @@ def _if(word: str, nothing: Any) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def _replace(module: str, name: str, wrapped: Callable[[Any], Any]) -> None:
-    """Replace a function of the emulator in every module that has imported it."""
     emulator_module("bqemulator.server")  # which imports the others
     original = getattr(emulator_module(module), name)
     replaced = wrapped(original)

@@ -133,7 +133,6 @@ def _names(expression: str) -> frozenset[str]:
 
 
 def _queried(asked: Mapping[str, Any]) -> Iterator[str]:
-    """The partition key of a query."""
     aliases = asked.get("ExpressionAttributeNames", {})
     for name, value in _EQUALS.findall(asked.get("KeyConditionExpression", "")):
         if aliases.get(name, name) == PARTITION_KEY:
@@ -145,5 +144,4 @@ def _table(request: Request, name: str) -> str:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    """A key's value: it has one, under its type."""
     return str(next(iter(value.values())))

@@ -98,7 +98,6 @@ def operation_of(method: str, headers: Mapping[str, str], query: Mapping[str, An
 
 
 def _units(operation: str, body: bytes, answer: Any) -> dict[str, float]:
-    """Return the units of a call of DynamoDB by its table, of calls that fail too."""
     unit, units = dynamo_units(operation, body, bytes(answer[2] or b"{}"))
     return {f"dynamodb.{unit}.{_table(json.loads(body))}": units} if units else {}
 
@@ -130,7 +129,6 @@ def dynamo_units(operation: str, body: bytes, answer: bytes) -> tuple[str, float
 
 
 def _table(request: Mapping[str, Any]) -> str:
-    """Return the table of a request, by the first of its items."""
     if "TableName" in request:
         return str(request["TableName"])
     if "RequestItems" in request:

@@ -50,7 +50,6 @@ def fetch(
 
 
 def _listed(arguments: Mapping[str, str], name: str) -> list[str]:
-    """The entries of an argument that is a list with commas."""
     return [entry.strip() for entry in arguments.get(name, "").split(",") if entry.strip()]
 
 
@@ -66,7 +65,6 @@ def _download(s3: Any, uri: str, folder: Path) -> Path:
 
 
 def _asked_by(wheels: Path) -> list[str]:
-    """What a zip of wheels asks to install from itself."""
     with zipfile.ZipFile(wheels) as packed:
         return packed.read("wheels/requirements.txt").decode().split()
 

@@ -166,7 +166,6 @@ class GlueRuns:
             return self._watch(run, process, output.name)
 
     def _watch(self, run: Run, process: subprocess.Popen[str], log: str) -> tuple[str, str]:
-        """Wait for the end of the process, by itself or by us."""
         with self._lock:
             self._processes[run["Id"]] = process
             stopping = run["JobRunState"] == "STOPPING"
@@ -192,7 +191,6 @@ class GlueRuns:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill the process and everything that it started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

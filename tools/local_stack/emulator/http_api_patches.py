@@ -88,7 +88,6 @@ def _is_utf_8(body: bytes | None) -> bool:
 
 
 def _importing(handler: Callable[..., Any], *, properties_at: int) -> Callable[..., Any]:
-    """The resource handler, followed by the import of the body that it ignored."""
     gateway = emulator_module("ministack.services.apigateway")
 
     def handle(*args: Any, **kwargs: Any) -> tuple[str, dict[str, Any]]:
@@ -102,7 +101,6 @@ def _importing(handler: Callable[..., Any], *, properties_at: int) -> Callable[.
 
 
 def _apply(api: dict[str, Any], api_id: str, properties: dict[str, Any]) -> None:
-    """Give the API the CORS rules and the routes that its properties ask for."""
     if isinstance(api.get("corsConfiguration"), dict):
         api["corsConfiguration"] = {_camel(k): v for k, v in api["corsConfiguration"].items()}
     body = properties.get("Body")
@@ -117,7 +115,6 @@ def _camel(name: str) -> str:
 
 
 def _import_body(api_id: str, body: dict[str, Any]) -> None:
-    """Replace the API's authorizers, integrations and routes by those of the document."""
     gateway = emulator_module("ministack.services.apigateway")
     for store in (gateway._routes, gateway._integrations, gateway._authorizers):
         store[api_id] = {}
@@ -176,7 +173,6 @@ def _create_route(
     integration: dict[str, Any],
     authorizers: dict[str, dict[str, Any]],
 ) -> None:
-    """One operation of the document as an integration and a route to it."""
     provisioners = emulator_module("ministack.services.cloudformation.provisioners")
     _, attributes = provisioners._apigw_v2_integration_create(
         path,

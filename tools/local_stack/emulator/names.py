@@ -134,7 +134,6 @@ def check_names(load: Callable[[str], Any] = import_module) -> None:
 
 
 def _has(module: Any, dotted: str) -> bool:
-    """Whether `module` has the attribute, and the attribute's attribute."""
     value = module
     for part in dotted.split("."):
         if not hasattr(value, part):

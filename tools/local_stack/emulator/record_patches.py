@@ -70,8 +70,6 @@ def record_calls(folder: Path) -> None:
 
 
 def _recorded(original: Any, record: Record) -> Any:
-    """A handler of requests that answers as the original, and writes down what it answered."""
-
     async def handle(
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]],
         *rest: Any, **named: Any,

@@ -148,9 +148,13 @@ class MemoryRemoval:
 
     def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
         del tables
-        kinds = self._buffer.count_items(gateway)
-        steps = [partial(self._buffer.remove_items, gateway, kind) for kind in kinds]
-        steps += [partial(self._empty, each) for each in side_partitions(gateway)]
+        kinds = self._buffer.count_items(gateway).items()
+        steps = [partial(self._buffer.remove_items, gateway, kind) for kind, left in kinds if left]
+        steps += [
+            partial(self._empty, each)
+            for each in side_partitions(gateway)
+            if any(_keys(store, each) for store in self._stores)
+        ]
         for step in steps:
             if not has_time():
                 return False
