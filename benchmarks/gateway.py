@@ -200,7 +200,7 @@ def pull_us(send: Send, wire: Any, pull: Pull) -> float:
     def pull_all(_: int) -> int:
         count = 0
         for _ in range(_PAGES):
-            service._tails = Tails(buffer)  # noqa: SLF001 - else all but the first are from memory
+            service._log.tails = Tails(buffer)  # noqa: SLF001 - else all but the first are from memory
             page = service.pull(GATEWAY, pull)
             wire.encode_page(page)
             count += page.count

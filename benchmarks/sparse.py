@@ -114,7 +114,7 @@ def _from_dynamo(mb_of_push: float) -> float:
 
     def pull_once(_: int) -> int:
         for _ in range(_PULLS):
-            service._tails = Tails(buffer)  # noqa: SLF001 - what is measured is its absence
+            service._log.tails = Tails(buffer)  # noqa: SLF001 - what is measured is its absence
             assert service.pull(GATEWAY, _READER).count == 0
         return _PULLS
 

@@ -18,7 +18,7 @@ from lakesync.gateway.push import PushService
 from lakesync.log import commit as commit_module
 from lakesync.log import declare as declare_module
 from lakesync.log import lanes as lanes_module
-from lakesync.log import push_parts
+from lakesync.log import log_cache, push_parts
 from lakesync.log import read as final_log
 from lakesync.log.commit import Committer
 from lakesync.log.read import ReadBarrier
@@ -111,7 +111,7 @@ def recent_entries_are_not_read() -> list[Replaced]:
         head = replace(log.heads[lane], recent=())
         return real(source, replace(log, heads={**log.heads, lane: head}), lane, *rest)
 
-    return [(pull_module, "read", read)]
+    return [(log_cache, "read", read)]
 
 
 @deliberate("what lay in a head is gone when it has no room for a new entry")

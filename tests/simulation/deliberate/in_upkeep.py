@@ -12,7 +12,7 @@ from lakesync.core.merge import is_tombstone
 from lakesync.errors import CursorExpired
 from lakesync.gateway import bootstrap
 from lakesync.gateway import pull as pull_module
-from lakesync.log import push_parts
+from lakesync.log import log_cache, push_parts
 from lakesync.maintenance import horizons
 from lakesync.maintenance.horizons import Trimmer
 from lakesync.ports import LogSlice
@@ -80,7 +80,7 @@ def horizon_not_checked() -> list[Replaced]:
         if pull.since > log.top or pull.epoch not in {"", log.epoch}:
             raise CursorExpired("expired")
 
-    return [(pull_module, "check_cursor", check), (pull_module, "read", _read_over_gaps)]
+    return [(pull_module, "check_cursor", check), (log_cache, "read", _read_over_gaps)]
 
 
 def _read_over_gaps(

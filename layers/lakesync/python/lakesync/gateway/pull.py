@@ -29,8 +29,7 @@ from lakesync.gateway.filtered_reads import (
     scoped,
 )
 from lakesync.log.lanes import DEFAULT_LIMITS, Limits
-from lakesync.log.log_cache import RecentHeads, Tails
-from lakesync.log.read import Ages, HeadHistory, ReadBarrier, read
+from lakesync.log.log_cache import LogReader
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
 
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull
     from lakesync.gateway.filtered_reads import FilteredCommit, ResumeToken
     from lakesync.log.read import FinalLog
-    from lakesync.ports import Buffer, Head, LogEntry, WallClock
+    from lakesync.ports import Buffer, Head, WallClock
 
 
 class PullService:
@@ -60,11 +59,8 @@ class PullService:
         self._buffer = buffer
         self._wall_clock = wall_clock
         self._limits = limits
-        ages = Ages(wall_clock, monotonic_ms)
-        self._history, self._recent = HeadHistory(ages), RecentHeads(buffer, ages)
-        self._barrier = ReadBarrier(buffer, self._history)
+        self._log = LogReader(buffer, wall_clock, monotonic_ms)
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
-        self._tails = Tails(buffer)
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Return the next page after a cursor. Idempotent.
@@ -85,7 +81,7 @@ class PullService:
         pull = replace(pull, bytes_max=min(pull.bytes_max, self._limits.page_bytes_max))
         log, page = self._recent_page(gateway, pull) or self._page(gateway, pull)
         if page.has_more and not page.snapshot:
-            self._recent.read_on(gateway, page.cursor)
+            self._log.read_on(gateway, page.cursor)
         behind_ms = 0 if page.has_more else log.behind_ms
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
@@ -94,8 +90,7 @@ class PullService:
         if pull.snapshot:
             return None
         beside = partial(self._read_ahead, pull)
-        at_least = max(pull.at_least, self._history.moment_ago(gateway).newest)
-        recent = self._recent.log(gateway, pull.since, at_least, beside)
+        recent = self._log.recent(gateway, pull.since, pull.at_least, beside)
         if recent is None:
             return None
         page = self.page_of(recent.log, pull)
@@ -103,29 +98,22 @@ class PullService:
 
     def _page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage]:
         since = 0 if pull.snapshot else pull.since
-        read_at = self._recent.now()
-        log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))
-        self._recent.keep(log, since, read_at)
+        log = self._log.current(gateway, since, pull.at_least, partial(self._read_ahead, pull))
         return log, self.page_of(log, pull)
 
-    def final_log(
-        self, gateway: str, since: Stamp, at_least: Stamp,
-        beside: Callable[[FinalLog], list[Callable[[], None]]] = lambda _: [],
-    ) -> FinalLog:  # fmt: skip
+    def final_log(self, gateway: str, since: Stamp, at_least: Stamp) -> FinalLog:
         """Return a gateway's log behind a stamp, final up to ``at_least`` or further."""
-        return self._barrier.raise_heads(
-            gateway, since, at_least=at_least, wall_clock=self._wall_clock, beside=beside
-        )
+        return self._log.final(gateway, since, at_least)
 
     def _read_ahead(self, pull: Pull, log: FinalLog) -> list[Callable[[], None]]:
-        """Return the calls that read the log for the first page, as `_collect` will ask for it."""
+        """Return the calls that read the log for the first page, as `_log_page` will ask for it."""
         check_identity(pull.epoch, log.epoch)  # before any head is raised
         if pull.snapshot or pull.since < log.trimmed:
             return []
         rule_filter = RuleFilter(log.config, pull)
         count_max = self._deltas_max(pull, rule_filter)
         heads = _readable(log, pull.since, rule_filter)
-        return self._tails.of(log.epoch).read_ahead(log.gateway, heads, pull.since, count_max)
+        return self._log.read_ahead(log, heads, pull.since, count_max)
 
     def page_of(self, log: FinalLog, pull: Pull) -> PullPage:
         """Get a page of rows as they are while the client bootstraps, and otherwise of the log."""
@@ -153,7 +141,7 @@ class PullService:
             pull = replace(pull, since=at.replay_from, epoch=at.epoch)
         check_cursor(pull, log)
         if not same_scope:
-            log = self._barrier.raise_heads(log.gateway)  # unflushed entries are read again
+            log = self._log.whole(log.gateway)  # unflushed entries are read again
             return self._bootstraps.changed_tables(log, pull, rule_filter, at, budget)
         page = self._log_page(log, pull, rule_filter, budget, at)
         return replace(page, epoch=log.epoch, scope=scope)
@@ -167,7 +155,8 @@ class PullService:
         log = replace(log, top=min(log.top, pull.until))
         since = pull.since
         while since < log.top and budget.allows_read():
-            entries, until = self._collect(log, since, deltas_max, rule_filter)
+            lanes = _readable(log, since, rule_filter)
+            entries, until = self._log.entries(log, lanes, since, deltas_max)
             by_commit = groupby(entries, key=lambda entry: entry.stamp)
             commits = (not_sent(rule_filter.commit(list(each)), at) for _, each in by_commit)
             page = self._fill(log, (since, until), commits, pull, rule_filter, budget)
@@ -181,27 +170,6 @@ class PullService:
     def _deltas_max(self, pull: Pull, rule_filter: RuleFilter) -> int:
         """Return how many deltas of each lane could fill a page."""
         return pull.deltas_max if rule_filter.sees_everything else self._limits.page_deltas_max
-
-    def _collect(
-        self, log: FinalLog, since: Stamp, deltas_max: int, rule_filter: RuleFilter
-    ) -> tuple[list[LogEntry], Stamp]:
-        """Read each lane until it could fill a page; give the entries in commit order.
-
-        Returns:
-            The entries, and the stamp up to which they are complete: the lowest end of any lane.
-        """
-        tails = self._tails.of(log.epoch)
-        reads = [
-            partial(read, tails, log, lane, (since, log.top), deltas_max)
-            for lane in _readable(log, since, rule_filter)
-        ]
-        slices = self._buffer.in_parallel(reads)
-        for lane, head in log.heads.items():
-            # The next page then does not have to read entries that have moved into the log by then.
-            tails.join(log.gateway, lane, head.recent)
-        until = min((part.until for part in slices), default=log.top)
-        entries = [entry for part in slices for entry in part.entries if entry.stamp <= until]
-        return sorted(entries, key=lambda entry: entry.stamp), until
 
     def _fill(
         self, log: FinalLog, span: tuple[Stamp, Stamp], commits: Iterator[FilteredCommit],

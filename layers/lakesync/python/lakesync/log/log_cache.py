@@ -24,19 +24,19 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import stamp, stamp_ms
 from lakesync.core.layout import MAIN_LANE
-from lakesync.log.read import RAISED_EVERY_MS
+from lakesync.log.read import RAISED_EVERY_MS, Ages, HeadHistory, ReadBarrier, read
 from lakesync.ports import NO_HEAD, LogSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.read import Ages, FinalLog, Moment
-    from lakesync.ports import Buffer, Head, LogEntry
+    from lakesync.log.read import FinalLog, Moment
+    from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 # --- heads ----------------------------------------------------------------------------------------
 
@@ -393,3 +393,78 @@ def _bytes_of(entries: Sequence[LogEntry]) -> int:
 
 def _size(entry: LogEntry) -> int:
     return _ENTRY_BYTES + len(entry.records) + len(entry.rule_rows)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+Beside: TypeAlias = "Callable[[FinalLog], list[Callable[[], None]]]"
+"""Returns the calls that may be made while heads are read or raised."""
+
+
+class LogReader:
+    """Reads logs for pulls. One for each process; one request at a time."""
+
+    def __init__(
+        self, buffer: Buffer, wall_clock: WallClock, monotonic_ms: Callable[[], int] | None = None
+    ) -> None:
+        self._buffer = buffer
+        self._wall_clock = wall_clock
+        ages = Ages(wall_clock, monotonic_ms)
+        self._history, self._recent = HeadHistory(ages), RecentHeads(buffer, ages)
+        self._barrier = ReadBarrier(buffer, self._history)
+        self.tails = Tails(buffer)
+
+    def recent(
+        self, gateway: str, since: Stamp, at_least: Stamp, beside: Beside
+    ) -> RecentLog | None:
+        """Return a log from heads that were just read; None if they must be read now."""
+        at_least = max(at_least, self._history.moment_ago(gateway).newest)
+        return self._recent.log(gateway, since, at_least, beside)
+
+    def read_on(self, gateway: str, cursor: Stamp) -> None:
+        """Note that a page which was not the last ended at a cursor."""
+        self._recent.read_on(gateway, cursor)
+
+    def current(self, gateway: str, since: Stamp, at_least: Stamp, beside: Beside) -> FinalLog:
+        """Return a log from heads that are read now, and remember them."""
+        read_at = self._recent.now()
+        log = self.final(gateway, since, at_least, beside)
+        self._recent.keep(log, since, read_at)
+        return log
+
+    def final(
+        self, gateway: str, since: Stamp, at_least: Stamp, beside: Beside = lambda _: []
+    ) -> FinalLog:
+        """Return a log behind a stamp, final up to ``at_least`` or further."""
+        return self._barrier.raise_heads(
+            gateway, since, at_least=at_least, wall_clock=self._wall_clock, beside=beside
+        )
+
+    def whole(self, gateway: str) -> FinalLog:
+        """Return a log with all of its lanes, final up to now."""
+        return self._barrier.raise_heads(gateway)
+
+    def read_ahead(
+        self, log: FinalLog, heads: Mapping[str, Head], since: Stamp, count_max: int
+    ) -> list[Callable[[], None]]:
+        """Return the calls that read what `entries` will need."""
+        return self.tails.of(log.epoch).read_ahead(log.gateway, heads, since, count_max)
+
+    def entries(
+        self, log: FinalLog, lanes: Iterable[str], since: Stamp, count_max: int
+    ) -> tuple[list[LogEntry], Stamp]:
+        """Read lanes until each could fill a page; returns the entries in commit order.
+
+        Returns:
+            The entries, and the stamp up to which they are complete: the lowest end of any lane.
+        """
+        source = self.tails.of(log.epoch)
+        reads = [partial(read, source, log, lane, (since, log.top), count_max) for lane in lanes]
+        slices = self._buffer.in_parallel(reads)
+        for lane, head in log.heads.items():
+            # The next page then does not have to read entries that have moved into the log by then.
+            source.join(log.gateway, lane, head.recent)
+        until = min((part.until for part in slices), default=log.top)
+        entries = [entry for part in slices for entry in part.entries if entry.stamp <= until]
+        return sorted(entries, key=lambda entry: entry.stamp), until
