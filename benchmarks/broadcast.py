@@ -22,6 +22,7 @@ from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
+from lakesync.declare.sync_rules import rules_reader
 from lakesync.gateway.access import Access
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.broadcast import Broadcaster
@@ -176,7 +177,7 @@ class _Bench:
             "sleep_ms": lambda _: None,
             "chance": chance,
         }
-        AdminService(self._buffer, **common).save_rules(GATEWAY, _RULES)
+        AdminService(self._buffer, **common).save_rules(GATEWAY, rules_reader(_RULES))
         self._pushes = PushService(self._buffer, **common)
         self._store = _Answers(self._buffer, size)
         self._posted = 0

@@ -25,6 +25,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.requests import transact
 from lakesync.core.layout import lane_name
 from lakesync.core.messages import Pull
+from lakesync.declare.schemas import read_schema
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -87,7 +88,7 @@ def _unit_entries() -> list[Entry]:
             _service(buffer).push(_GATEWAY, push)
         pushed = Counter(units)
         service = _administration(buffer)
-        service.register_schema(_GATEWAY, _EVENTS)
+        service.register_schema(_GATEWAY, read_schema(_EVENTS))
         pusher = _service(buffer)
         events = list(batches(_PUSHES, _ROWS, table="events", first=2 * _PUSHES))
         pusher.push(_GATEWAY, events[0])

@@ -15,12 +15,12 @@ from lakesync.adapters.network import ANYWHERE
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.poll import Poll
-from lakesync.connectors.registry import registration_from
 from lakesync.connectors.sql.source_catalogue import PostgresSource
 from lakesync.connectors.sql.sql_settings import PostgresSettings
 from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.connectors.state import DeadLetters, Deletions, PollState
 from lakesync.core.messages import PushReceipt
+from lakesync.declare.connectors import read_connector
 from tests.support.gateways import GivenTime, pusher
 from tests.support.lake import Objects
 from tests.support.polling import PollingByHand
@@ -187,7 +187,7 @@ def _idle(database: Database) -> Entry:
     gateway = pusher(MemoryBuffer(), time_=time_)
     by_hand = PollingByHand(gateway.push, time_.wall_clock)
     body = {"type": "postgres", "name": "shop", "everyMinutes": 1}
-    by_hand.admin.register("g", registration_from(body | {"configuration": settings_of(database)}))
+    by_hand.admin.register("g", read_connector(body | {"configuration": settings_of(database)}))
     while by_hand.polls.poll("g", "shop", 0, lambda: True).status != "done":
         pass
     time_.sleep_ms(600_000)  # past the overlap: nothing is read again

@@ -13,9 +13,10 @@ from benchmarks.flights import WALL_MS, Chance
 from benchmarks.gateway import GATEWAY, PAGE_DELTAS, StandsStill, pull_us, with_a_page
 from lakesync.core.delta import canonical
 from lakesync.core.messages import Pull
-from lakesync.core.rules_json import rules_from_json
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.visibility import Viewer
+from lakesync.declare.schemas import read_schema
+from lakesync.declare.sync_rules import read_rules, rules_reader
 from lakesync.gateway.admin import AdminService
 from lakesync.wire import jsonish, proto
 
@@ -90,7 +91,7 @@ def run() -> list[Entry]:
 
 def _decision_us() -> float:
     columns = tuple(Column(name, kind) for name, kind in _COLUMNS.items())
-    rules = rules_from_json(RULES, {"flights": TableSchema("flights", columns)})
+    rules, _ = read_rules(RULES, {"flights": TableSchema("flights", columns)}, strict=True)
     viewer = Viewer(rules, CLAIMS)
     chance = random.Random(1)
     rows = [
@@ -118,9 +119,9 @@ def _pull_us(wire: Any, *, ruled: bool) -> float:
         admin = AdminService(
             buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
         )
-        admin.register_schema(GATEWAY, _SCHEMA)
+        admin.register_schema(GATEWAY, read_schema(_SCHEMA))
         if ruled:
-            admin.save_rules(GATEWAY, RULES)
+            admin.save_rules(GATEWAY, rules_reader(RULES))
 
     send = StandsStill(govern, with_a_page)
     pull = Pull("reader", deltas_max=PAGE_DELTAS, claims=CLAIMS, removes=True)

@@ -21,6 +21,8 @@ from benchmarks.gateway import (
 )
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.messages import Pull
+from lakesync.declare.schemas import read_schema
+from lakesync.declare.sync_rules import rules_reader
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.log.log_cache import Tails
@@ -93,8 +95,8 @@ def _govern(buffer: Buffer) -> None:
     admin = AdminService(
         buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
     )
-    admin.register_schema(GATEWAY, _SCHEMA)
-    admin.save_rules(GATEWAY, _RULES)
+    admin.register_schema(GATEWAY, read_schema(_SCHEMA))
+    admin.save_rules(GATEWAY, rules_reader(_RULES))
 
 
 def _scan(buffer: Any) -> int:

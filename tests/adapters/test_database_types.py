@@ -26,8 +26,9 @@ from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.standard import Dialect
 from lakesync.core.config import GatewayConfig
-from lakesync.core.destinations import KINDS, read_destination
-from lakesync.core.flows import read_flow
+from lakesync.core.destinations import KINDS
+from lakesync.declare.destinations import read_destination
+from lakesync.declare.flows import read_flow
 from lakesync.errors import AdapterRefused, DestinationRefused, FlowRefused, ValidationFailed
 from lakesync.materialise.opening import opened_database
 from lakesync.result import Ok

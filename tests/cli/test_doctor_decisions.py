@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakesync.declare.destinations import destination_reader
 from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore
@@ -477,7 +478,8 @@ def test_waiting_claims_of_a_destination_are_reported_by_the_oldest() -> None:
     stack: Any = Stack(keys)
     admin = DestinationAdmin(stack.memory, Objects(), Messages(), wall_clock=lambda: NOW_MS)
     pusher(stack.memory).push("acme", push(insert("r1", at=1, n=1)))
-    admin.declare("acme", "paused", {"kind": "postgres", "secret": "paused"})
+    paused = destination_reader("paused", {"kind": "postgres", "secret": "paused"})
+    admin.declare("acme", "paused", paused)
     admin.set_paused("acme", "paused", paused=True)
 
     assert said(check_destinations(stack)) == [

@@ -13,8 +13,7 @@ import pytest
 from lakesync.client import Client, HttpTransport
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Unreachable
-from lakesync.gateway.admin import AdminService
-from tests.support.gateways import SeededChance, real_wall_clock
+from tests.support.gateways import Administrator, SeededChance, real_wall_clock
 from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class World:
         self.gateway = gateway
         self._folder = folder
         self._open: list[Any] = []
-        self.admin = AdminService(
+        self.admin = Administrator(
             gateway.buffer,
             wall_clock=real_wall_clock,
             sleep_ms=lambda _: None,

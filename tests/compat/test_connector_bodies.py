@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.compat.connector_bodies import translated
-from lakesync.connectors.registry import configured, connector_type, registration_from
+from lakesync.connectors.registry import configured, connector_type
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ JIRA: dict[str, Any] = {
 
 
 def settings_of(body: dict[str, Any]) -> BaseModel:
-    wanted = registration_from(translated(body))
+    wanted = read_connector(translated(body))
     return configured(connector_type(wanted.type), wanted.configuration)
 
 
@@ -42,7 +43,7 @@ def changed(body: dict[str, Any], place: str, value: object) -> dict[str, Any]:
 
 
 def test_existing_database_registration_is_translated_with_its_tables_and_interval() -> None:
-    wanted = registration_from(translated(POSTGRES))
+    wanted = read_connector(translated(POSTGRES))
     settings: Any = settings_of(POSTGRES)
 
     assert (wanted.name, wanted.type, wanted.every_minutes) == ("shop", "postgres", 2)
@@ -70,7 +71,7 @@ def test_existing_registration_with_a_diff_strategy_is_translated() -> None:
     }
     settings: Any = settings_of(body)
 
-    assert registration_from(translated(body)).every_minutes == 1
+    assert read_connector(translated(body)).every_minutes == 1
     assert (settings.port, settings.tls) == (3306, "verify")
     assert settings.tables[0].query == "select todo_id, title from todos"
     assert (settings.tables[0].key, settings.tables[0].cursor_column) == (["todo_id"], None)

@@ -14,7 +14,7 @@ from lakesync.compat.follower_deltas import as_meant
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import canonical, parse
 from lakesync.core.messages import Push
-from lakesync.core.schema import schema_from_json
+from lakesync.declare.schemas import read_schema
 from tests.compat.requests import now, row
 from tests.support.builders import at_ms, insert
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TYPES = ["string", "number", "boolean", "json", "integer", "decimal(5,2)", "timestamp"]
 SCHEMA = {"table": "todos", "columns": [{"name": f"c{n}", "type": t} for n, t in enumerate(TYPES)]}
-CONFIG = GatewayConfig(schemas={"todos": schema_from_json(SCHEMA)})
+CONFIG = GatewayConfig(schemas={"todos": read_schema(SCHEMA)})
 NESTED = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False,
     allow_infinity=False) | st.text(st.characters(codec="utf-8")),

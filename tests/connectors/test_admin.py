@@ -11,7 +11,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import registry
 from lakesync.connectors.connector_admin import CONNECTORS_MAX
 from lakesync.connectors.polls import LEASE_MS
-from lakesync.connectors.registry import EVERY_MINUTES_MAX, registration_from
+from lakesync.declare.connectors import EVERY_MINUTES_MAX, read_connector
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,
@@ -51,7 +51,7 @@ class World:
 
     def add(self, **more: Any) -> str:
         """Register a connector."""
-        return self.admin.register(G, registration_from({**BODY, **more}))
+        return self.admin.register(G, read_connector({**BODY, **more}))
 
     def poll(self, lease: int = 0) -> str:
         """Poll it."""
@@ -141,7 +141,7 @@ def test_registration_whose_source_check_fails_stores_nothing(
 def test_testing_settings_asks_the_source_and_stores_schedules_and_polls_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = world.admin.test(G, registration_from(BODY))
+    answer = world.admin.test(G, read_connector(BODY))
     assert answer == {
         "name": "shop", "message": "The source in memory answers.", "tables": ["things"]
     }  # fmt: skip
@@ -153,15 +153,15 @@ def test_testing_settings_asks_the_source_and_stores_schedules_and_polls_nothing
 
     world.add()
     before = world.by_hand.store.connector(G, "shop")
-    world.admin.test(G, registration_from(BODY | {"configuration": {"token": "another"}}))
+    world.admin.test(G, read_connector(BODY | {"configuration": {"token": "another"}}))
     assert world.by_hand.store.connector(G, "shop") == before
     assert world.by_hand.secrets.stored == {"g/shop": '{"token": "hush"}'}
     with pytest.raises(ValidationFailed) as fault:
-        world.admin.test(G, registration_from(BODY | {"configuration": {"tokn": "hush"}}))
+        world.admin.test(G, read_connector(BODY | {"configuration": {"tokn": "hush"}}))
     assert "hush" not in str(fault.value)
     monkeypatch.setattr(world.source, "check", lambda: Err(AdapterRefused("wrong token")))
     with pytest.raises(ValidationFailed, match="wrong token"):
-        world.admin.test(G, registration_from(BODY))
+        world.admin.test(G, read_connector(BODY))
 
 
 @pytest.mark.law("N8")
@@ -422,11 +422,11 @@ def test_an_interval_below_a_minute_is_refused_with_the_reason(world: World, eve
         ({"configuration": {}}, "configuration.token"),
         ({"configuration": {"token": "x", "more": 1}}, "configuration.more"),
         ({"check": "yes"}, "check"),
-        ({"more": 1}, None),
+        ({"more": 1}, "more"),
     ],
 )
 def test_invalid_registration_is_refused_with_the_field_at_fault(
-    world: World, change: dict[str, Any], field: str | None
+    world: World, change: dict[str, Any], field: str
 ) -> None:
     with pytest.raises((ValidationFailed, NotFound)) as refused:
         world.add(**change)

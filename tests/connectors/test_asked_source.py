@@ -11,9 +11,10 @@ from botocore.exceptions import ReadTimeoutError
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.port import NO_ANSWER, Outside, SourceColumn, SourceTable
-from lakesync.connectors.registry import Definition, configured, connector_type, registration_from
+from lakesync.connectors.registry import Definition, configured, connector_type
 from lakesync.connectors.sql import postgres_capture, sql_source
 from lakesync.connectors.sql.sql_types import answered
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
 from lakesync.runtime.invocations import sources_asked_by, with_source_questions
@@ -100,7 +101,7 @@ class World:
     def registration(self, **more: Any) -> Any:
         """Return a registration of the source."""
         body = {"type": "postgres", "name": "shop", "configuration": {**SETTINGS, **more}}
-        return registration_from(body)
+        return read_connector(body)
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ def test_function_that_does_not_answer_is_reported_in_a_sentence(
     away = World(invoke)
     with pytest.raises(ValidationFailed, match=f"the source cannot be read: {AWAY}"):
         away.admin.register(G, away.registration())
-    unasked = registration_from(
+    unasked = read_connector(
         {"type": "postgres", "name": "shop", "configuration": SETTINGS, "check": False}
     )
     away.admin.register(G, unasked)

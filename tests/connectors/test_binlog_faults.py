@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from lakesync.connectors import FEED
 from lakesync.connectors.port import KEPT_BYTES
-from lakesync.connectors.registry import registration_from
 from lakesync.connectors.sql import binlog, mysql_capture
 from lakesync.connectors.sql.sql_settings import MySqlSettings
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, BinlogWorld
@@ -245,7 +245,7 @@ def test_connector_lifecycle_from_registration_to_removal(world: BinlogWorld) ->
         "name": "shop",
         "configuration": settings | {"password": "lakesync"},
     }
-    message = by_hand.admin.register(GATEWAY, registration_from(body))
+    message = by_hand.admin.register(GATEWAY, read_connector(body))
     assert "can be captured; it keeps its log" in message
     insert(world, 1)
     by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)

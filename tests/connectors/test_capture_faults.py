@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from lakesync.connectors import FEED
 from lakesync.connectors.port import KEPT_BYTES
-from lakesync.connectors.registry import registration_from
 from lakesync.connectors.sql import postgres_capture, replication_slot
 from lakesync.connectors.sql.postgres_capture import DECODE_TRIES_MAX, CaptureConnector, forget
 from lakesync.connectors.sql.replication_slot import lsn_of, lsn_text
 from lakesync.connectors.sql.source_catalogue import PostgresSource
 from lakesync.connectors.sql.sql_settings import PostgresSettings
 from lakesync.core.delta import Op
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, CaptureWorld, SteppedSlot
@@ -357,7 +357,7 @@ def test_connector_lifecycle_from_registration_to_removal(world: CaptureWorld) -
         "name": "shop",
         "configuration": settings | {"password": "lakesync"},
     }
-    message = by_hand.admin.register(GATEWAY, registration_from(body))
+    message = by_hand.admin.register(GATEWAY, read_connector(body))
     assert "can be captured by the slot lakesync_shop_" in message
     insert(world, 1)
     step = by_hand.polls.poll(GATEWAY, "shop", 0, lambda: True)

@@ -208,7 +208,7 @@ def test_unreadable_row_is_reported_and_the_others_are_read(api: Api) -> None:
 def test_http_errors_are_translated_and_lose_no_rows(api: Api) -> None:
     api.put({f"{number}": "x" for number in range(8)})
     connector = api.connector()
-    expected = [
+    expected: list[tuple[Reply, type[LakeSyncError], str]] = [
         (Reply(429, None, {"retry-after": "7"}), AdapterQuotaExceeded, "accepts no more requests"),
         (Reply(503, None), AdapterFailed, "failed with 503"),
         (Reply(200, b'{"orders": ['), AdapterFailed, "cut off"),

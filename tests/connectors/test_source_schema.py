@@ -12,8 +12,9 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import SourceColumn, SourceTable
 from lakesync.connectors.polls import CHANGES_KEPT_MAX, LOOK_MS, NOTE, SEVERE, WARNING, SourceSchema
-from lakesync.connectors.registry import Definition, registration_from
+from lakesync.connectors.registry import Definition
 from lakesync.connectors.state import PollState, state_from
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import AdapterUnreachable
 from lakesync.gateway.admin_changes import Audit
 from lakesync.ports import AuditQuery
@@ -136,7 +137,7 @@ class PolledWorld:
             pusher(MemoryBuffer(), time_=self.time).push, self.time.wall_clock
         )
         body = {"type": "memory", "name": "shop", "configuration": {"token": "t"}}
-        self.by_hand.admin.register("g", registration_from(body))
+        self.by_hand.admin.register("g", read_connector(body))
 
     def poll(self, later_ms: int = LOOK_MS) -> int:
         """Poll, and return how many changes were noticed."""

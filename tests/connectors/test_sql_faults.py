@@ -9,9 +9,9 @@ import pytest
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.polls import LEASE_MS
-from lakesync.connectors.registry import registration_from
 from lakesync.core.delta import parse
 from lakesync.core.merge import view
+from lakesync.declare.connectors import read_connector
 from lakesync.wire.records import decode_row_state
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.mysql_server import end_sessions
@@ -59,7 +59,7 @@ class Shop:
             "type": "postgres" if self.is_postgres else "mysql", "name": "shop",
             "configuration": self.settings | more,
         }  # fmt: skip
-        self.by_hand.admin.register(G, registration_from(body))
+        self.by_hand.admin.register(G, read_connector(body))
 
     def poll(self, midway: Callable[[], object] = lambda: None) -> Step:
         """Poll as a later execution does; something may happen before one of its pages."""

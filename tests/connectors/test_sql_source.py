@@ -20,7 +20,7 @@ from lakesync.connectors.sql.source_catalogue import PostgresSource
 from lakesync.connectors.sql.sql_settings import PostgresSettings, place_of, quoted_table, written
 from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.connectors.state import DeadLetters, Deletions, state_from
-from lakesync.core.schema import schema_from_json
+from lakesync.declare.schemas import read_schema
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import Reader
@@ -464,7 +464,7 @@ def test_destination_table_gets_column_types_from_the_discovered_schema(
     [body] = schemas_of(reader.connector.discover().unwrap(), {table: arrived})
     url = f"postgresql://{postgres.user}:{postgres.password}@{postgres.host}:{postgres.port}"
     with database_adapter(f"{url}/{postgres.database}", arrived) as target:
-        target.insert_deltas(batch(arrived, made, schema=schema_from_json(body))).unwrap()
+        target.insert_deltas(batch(arrived, made, schema=read_schema(body))).unwrap()
     connection = by_difference.source.dialect.connect()
     cursor = connection.cursor()
     cursor.execute(f"SELECT price, paid, day::text, pg_typeof(price)::text FROM {arrived}")  # noqa: S608

@@ -16,7 +16,7 @@ from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.incoming_webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
 from lakesync.connectors.jira import REPEATED_S_MAX
 from lakesync.connectors.port import check_hub_signature, signature_of, standard_webhook
-from lakesync.connectors.registry import registration_from
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import (
     AuthFailed,
     Backpressure,
@@ -63,7 +63,7 @@ class World:
 
     def add(self, **body: Any) -> None:
         """Register the connector."""
-        self.by_hand.admin.register(G, registration_from({"type": "memory", "name": "shop"} | body))
+        self.by_hand.admin.register(G, read_connector({"type": "memory", "name": "shop"} | body))
 
     def take(self, headers: dict[str, str], body: bytes, name: str = "shop") -> Taken:
         """Hand a webhook in."""

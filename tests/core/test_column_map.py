@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from lakesync.core.column_map import (
     NO_MAP,
     ColumnMap,
-    MapReader,
     hashed,
     map_delta,
     map_from_stored,
@@ -23,7 +22,7 @@ from lakesync.core.column_map import (
 )
 from lakesync.core.delta import canonical
 from lakesync.core.merge import EMPTY, apply, as_read, fold, join, view
-from lakesync.core.schema import schema_from_json
+from lakesync.declare.schemas import read_schema
 from tests.support.builders import delete, insert, update
 from tests.support.strategies import row_deltas
 
@@ -141,7 +140,7 @@ def test_unmapped_column_is_kept_unless_its_name_is_taken() -> None:
 
 @pytest.mark.law("Y3")
 def test_a_schema_is_mapped_with_its_keys() -> None:
-    schema = schema_from_json(
+    schema = read_schema(
         {
             "table": "orders",
             "columns": [
@@ -170,37 +169,3 @@ def test_a_schema_is_mapped_with_its_keys() -> None:
     assert (mapped.primary_key, mapped.external_id_column) == (("order_id",), "order_id")
     assert mapped.partition == ()
     assert map_schema(NO_MAP, schema) is schema
-
-
-@pytest.mark.law("Y4")
-def test_every_fault_of_a_column_map_is_reported_with_its_path() -> None:
-    schema = schema_from_json(
-        {
-            "table": "t",
-            "columns": [{"name": name, "type": "string"} for name in ("id", "a", "b")],
-            "primaryKey": ["id"],
-        }
-    )
-    reader = MapReader({"t": schema}, {"t", "u", "v"})
-    maps = reader.maps(
-        {
-            "t": {
-                "rename": {"a": "b", "gone": "x"},
-                "drop": ["id", "a", "a"],
-                "hash": "a",
-                "constant": {"x": 1, "1x": 2},
-                "more": 1,
-            },
-            "u": [],
-            "v": {"constant": {"c": "x" * 2_000}, "rename": {"a": "no name"}},
-            "other": {},
-            "no table": {},
-        }
-    )
-
-    assert maps == {}
-    assert sorted({fault.path for fault in reader.faults}) == [
-        "map.no table", "map.other", "map.t", "map.t.constant", "map.t.constant.1x",
-        "map.t.drop[2]", "map.t.hash", "map.t.more", "map.t.rename", "map.u", "map.v.constant.c",
-        "map.v.rename.a",
-    ]  # fmt: skip

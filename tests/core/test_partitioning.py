@@ -16,8 +16,8 @@ from lakesync.core.schema import (
     TableSchema,
     evolve,
     partition_field,
-    schema_from_json,
 )
+from lakesync.declare.schemas import read_schema
 from lakesync.errors import SchemaMismatch
 from tests.support.strategies import identifiers
 
@@ -104,7 +104,7 @@ def test_spaces_in_a_partition_field_do_not_matter() -> None:
     columns = [{"name": "a", "type": "string"}]
     body = {"table": "t", "columns": columns, "partition": ["bucket( 16, a )"], "sort": ["a"]}
 
-    schema = schema_from_json(body)
+    schema = read_schema(body)
     assert (schema.partition, schema.sort) == (("bucket(16,a)",), ("a",))
 
 

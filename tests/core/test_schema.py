@@ -15,7 +15,6 @@ from lakesync.core.schema import (
     Schemas,
     TableSchema,
     check_delta,
-    schema_from_json,
     schema_to_json,
     schemas_from_json,
     schemas_to_json,
@@ -102,81 +101,6 @@ def test_invalid_schema_is_refused_with_the_name_of_the_field(
         replace(TODOS, **fields)
 
     assert refused.value.field == field
-
-
-@pytest.mark.law("S4")
-@given(table_schemas())
-def test_schema_round_trips_through_json(schema: TableSchema) -> None:
-    assert schema_from_json(schema_to_json(schema)) == schema
-
-
-@pytest.mark.law("S4")
-def test_minimal_schema_json_is_accepted() -> None:
-    body = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
-
-    assert schema_from_json(body) == TableSchema("todos", (Column("title", "string"),))
-
-
-@pytest.mark.law("S4")
-def test_spaces_in_a_decimal_type_do_not_matter() -> None:
-    body = {"table": "t", "columns": [{"name": "a", "type": "decimal(5, 2)"}]}
-
-    assert schema_from_json(body).columns == (Column("a", "decimal(5,2)"),)
-
-
-BODY = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
-
-
-def column(**fields: object) -> dict[str, object]:
-    """Return a body whose only column has other fields."""
-    return {"columns": [{"name": "title", "type": "string"} | fields]}
-
-
-@pytest.mark.law("S4")
-@pytest.mark.parametrize(
-    ("fields", "field", "reason"),
-    [
-        ({"table": 1}, "table", "table must be text"),
-        ({"table": ""}, "table", "is not a name"),
-        ({"columns": {}}, "columns", "columns must be a list"),
-        ({"columns": []}, "columns", "needs 1 to 500 columns"),
-        ({"columns": ["title"]}, "columns[0]", "must be an object"),
-        ({"columns": [{"name": "title"}]}, "type", r"columns\[0\] lacks type"),
-        (column(name=None), "name", "name must be text"),
-        (column(name="a b"), "columns.name", "is not a name"),
-        (column(type="blob"), "columns.type", "'blob' is not a type"),
-        (column(type=["string"]), "type", "type must be text"),
-        (column(nullable="no"), "nullable", "nullable must be true or false"),
-        (column(description=1), "description", "description must be text"),
-        (column(description="a\nb"), "columns.description", "is one line of 160 bytes"),
-        (column(description="\ud800"), "columns.description", "is one line of 160 bytes"),
-        (column(description="é" * 81), "columns.description", "is one line of 160 bytes"),
-        (column(size=3), "size", "unknown fields: size"),
-        ({"version": True}, "version", "version must be an integer"),
-        ({"primaryKey": "title"}, "primaryKey", "must be a list of column names"),
-        ({"primaryKey": [1]}, "primaryKey", "must be a list of column names"),
-        ({"partition": 0}, "partition", "must be a list of column names"),
-        ({"softDelete": 1}, "softDelete", "softDelete must be true or false"),
-        ({"append": None}, "append", "append must be true or false"),
-        ({"externalIdColumn": 7}, "externalIdColumn", "must be text"),
-        ({"colour": "red"}, "colour", "body has unknown fields: colour"),
-        ({"\ud800": 1}, "\\ud800", "unknown fields"),
-    ],
-)
-def test_invalid_schema_json_is_refused_with_the_name_of_the_field(
-    fields: dict[str, object], field: str, reason: str
-) -> None:
-    with pytest.raises((ValidationFailed, SchemaMismatch), match=reason) as refused:
-        schema_from_json(BODY | fields)
-
-    assert refused.value.field == field
-
-
-@pytest.mark.law("S4")
-@pytest.mark.parametrize("body", [None, 1, "x", [], [BODY], True])
-def test_schema_json_that_is_no_object_is_refused(body: object) -> None:
-    with pytest.raises(ValidationFailed, match="body must be an object"):
-        schema_from_json(body)
 
 
 @pytest.mark.law("S4")

@@ -10,8 +10,8 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.destinations import (
     destinations_from_json,
     destinations_to_json,
-    read_destination,
 )
+from lakesync.declare.destinations import destination_reader, read_destination
 from lakesync.errors import Conflict, DestinationRefused
 from tests.delivery.world import World
 from tests.support.builders import at_ms, insert
@@ -89,10 +89,9 @@ def test_destination_without_lake_is_refused_for_a_table_in_the_lake() -> None:
     for tables in ([], ["todos"]):
         with pytest.raises(Conflict, match="todos is in the lake already"):
             world.declare("warehouse", lake=False, tables=tables)
+        reads = destination_reader("w", {"kind": "mysql", "secret": "w", "lake": False})
         with pytest.raises(Conflict):
-            world.destinations().check(
-                GATEWAY, "w", {"kind": "mysql", "secret": "w", "lake": False}
-            )
+            world.destinations().check(GATEWAY, reads)
     world.declare("warehouse", lake=False, tables=["notes"])
     world.declare("warehouse", lake=False, tables=["notes"])
     world.push(row(2), row(3, "notes"))

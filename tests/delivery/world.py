@@ -17,6 +17,7 @@ from lakesync.core.deliveries import delivery_place
 from lakesync.core.delta import parse
 from lakesync.core.merge import view
 from lakesync.core.visibility import rule_columns
+from lakesync.declare.destinations import destination_reader
 from lakesync.delivery.deliverer import Archiver, Deliverer
 from lakesync.errors import AdapterUnreachable, Contention, LakeSyncError
 from lakesync.gateway.destination_admin import DestinationAdmin
@@ -68,12 +69,14 @@ class World(GatewayWorld):
         of = _of(life)
         return DestinationAdmin(
             of(self.buffer), of(self.objects), of(self.deliveries),
-            wall_clock=self.time.wall_clock, kinds=database_kinds,
+            wall_clock=self.time.wall_clock,
         )  # fmt: skip
 
     def declare(self, name: str = "warehouse", life: Life | None = None, **body: object) -> None:
         declared = {"kind": "postgres", "secret": name} | body
-        self.destinations(life).declare(GATEWAY, name, declared)
+        self.destinations(life).declare(
+            GATEWAY, name, destination_reader(name, declared, database_kinds)
+        )
 
     def push(self, *deltas: Delta, **more: Any) -> list[str]:
         """Commit deltas, each by itself."""

@@ -16,9 +16,9 @@ from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.core.column_map import map_state
 from lakesync.core.delta import parse
-from lakesync.core.flows import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
+from lakesync.declare.flows import read_flow
 from lakesync.errors import (
     AdapterRefused,
     AdapterUnreachable,

@@ -11,7 +11,8 @@ from botocore.exceptions import ReadTimeoutError
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.connectors.registry import Definition
 from lakesync.core.config import GatewayConfig
-from lakesync.core.flows import flow_to_stored, read_flow
+from lakesync.core.flows import flow_to_stored
+from lakesync.declare.flows import read_flow
 from lakesync.errors import AdapterUnreachable, SourceUnavailable, ValidationFailed
 from lakesync.flows.routes import FlowRoutes
 from lakesync.runtime import deliver, invocations, wiring_connectors

@@ -22,11 +22,11 @@ from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.pages import client_id_of, delta_of
 from lakesync.connectors.poll import JOB_START_MS
-from lakesync.connectors.registry import registration_from
 from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.core.flows import CONNECTORS, DATABASES, LAKES
 from lakesync.core.merge import fold, view
+from lakesync.declare.connectors import read_connector
 from lakesync.errors import AdapterRefused, RateLimited
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destination_admin import DestinationAdmin
@@ -141,7 +141,7 @@ class World:
         flow: dict[str, Any] = {"name": NAME, "source": source, "destination": "gateway"}
         if self.kind == "connector":
             body = {"type": "memory", "name": NAME, "configuration": settings_}
-            self.by_hand.admin.register(GATEWAY, registration_from(body))
+            self.by_hand.admin.register(GATEWAY, read_connector(body))
             return
         if self.kind in BETWEEN:
             flow |= {

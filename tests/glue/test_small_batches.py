@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakesync.core.deliveries import parse_claim
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.schema import schema_from_json
+from lakesync.declare.schemas import read_schema
 from lakesync.errors import Conflict
 from lakesync.materialise import lake_rows, small_table
 from lakesync.materialise.iceberg_table import IcebergTable
@@ -136,7 +136,7 @@ def test_function_writes_every_type_as_spark_does(lake: Lake) -> None:
     columns = [{"name": f"{kind}_col", "type": kind} for kind in (*TYPES, "decimal(10,2)")]
     names = [f"c{n}" for n in range(len(columns))]
     columns = [{**column, "name": name} for column, name in zip(columns, names, strict=True)]
-    schema = schema_from_json({"table": "todos", "columns": columns, "version": 1})
+    schema = read_schema({"table": "todos", "columns": columns, "version": 1})
     alone = fresh(lake)
     first = [put("todos", "first", 1, **dict.fromkeys(names, None))]
     written = [
@@ -165,7 +165,7 @@ def test_changed_column_comments_are_left_to_spark_and_edited_ones_are_ignored(
 ) -> None:
     def about(text: str) -> TableSchema:
         columns = [{"name": "n", "type": "integer", "description": text}]
-        return schema_from_json({"table": "todos", "columns": columns, "version": 1})
+        return read_schema({"table": "todos", "columns": columns, "version": 1})
 
     lake.put([put("todos", "a", 1, n=1)], schema=about("How many"))
     lake.run()
@@ -184,7 +184,7 @@ def test_changed_column_comments_are_left_to_spark_and_edited_ones_are_ignored(
 @pytest.mark.law("L11", "L19")
 def test_repeated_batch_of_events_is_appended_once(lake: Lake) -> None:
     columns = [{"name": "n", "type": "integer"}]
-    schema = schema_from_json({"table": "todos", "columns": columns, "version": 1, "append": True})
+    schema = read_schema({"table": "todos", "columns": columns, "version": 1, "append": True})
     lake.put([put("todos", "a", 1, n=1)], schema=schema)
     lake.run()
     batch = lake.put([put("todos", "b", 2, n=2)], schema=schema)

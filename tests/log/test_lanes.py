@@ -17,7 +17,6 @@ from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.layout import LANES_MAX, MAIN_LANE, ONE_LANE, LaneCount, lane_name
 from lakesync.core.messages import Pull
 from lakesync.errors import Contention, Unavailable
-from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.lanes import (
@@ -35,7 +34,7 @@ from lakesync.ports import NO_HEAD, Head
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.commits import Writer
-from tests.support.gateways import GivenTime, SeededChance, deltas_of, pulled, pusher
+from tests.support.gateways import Administrator, GivenTime, SeededChance, deltas_of, pulled, pusher
 from tests.support.steps import SteppedBuffer, Steps
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class World:
 
     def changer(self, number: int) -> None:
         """Place the table anew."""
-        service = AdminService(
+        service = Administrator(
             self.buffer,
             wall_clock=self.steps.wall_clock(),
             sleep_ms=self.steps.sleep_ms,
@@ -512,7 +511,7 @@ def test_push_to_a_closed_lane_opens_it_again(buffer: MemoryBuffer, time: GivenT
     service = pusher(buffer, time_=time)
     first = insert("r1", at=at_ms(1), n=1)
     service.push(GATEWAY, push(first))
-    config = AdminService(
+    config = Administrator(
         buffer, wall_clock=time.wall_clock, sleep_ms=time.sleep_ms, chance=SeededChance()
     )
     config.place_table(GATEWAY, "todos", "hot")

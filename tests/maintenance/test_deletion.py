@@ -21,7 +21,6 @@ from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import Pull
 from lakesync.errors import GatewayDeleted, LakeSyncError, NotFound
 from lakesync.gateway.access import Access
-from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.declare import Declare
@@ -31,7 +30,7 @@ from lakesync.maintenance.flush import Flusher, due_gateways
 from lakesync.maintenance.horizons import Trimmer
 from lakesync.ports import GATEWAY_KIND, DeliveryState, Quota, Revocation, Usage
 from tests.support.builders import WALL_MS, insert, push, update
-from tests.support.gateways import GivenTime, SeededChance, pulled, pusher
+from tests.support.gateways import Administrator, GivenTime, SeededChance, pulled, pusher
 from tests.support.lake import Killed, Life, Messages, Objects
 from tests.support.steps import SteppedBuffer, Steps
 
@@ -67,7 +66,7 @@ class World:
     def _fill(self, gateway: str) -> None:
         clock = self.time.wall_clock
         chance = SeededChance()
-        admin = AdminService(
+        admin = Administrator(
             self.buffer, wall_clock=clock, sleep_ms=self.time.sleep_ms, chance=chance
         )
         admin.register_schema(gateway, EVENTS)
@@ -120,7 +119,7 @@ class World:
 def asked(world: World, gateway: str) -> dict[str, Callable[[], object]]:
     clock = world.time.wall_clock
     checkpoints = Checkpoints(world.objects)
-    admin = AdminService(
+    admin = Administrator(
         world.buffer, wall_clock=clock, sleep_ms=world.time.sleep_ms, chance=SeededChance()
     )
     return {

@@ -14,11 +14,11 @@ from tests.simulation.speech import JSON, PROTOBUF
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.gateway.admin import AdminService
     from tests.simulation.clients import Device
     from tests.simulation.scenario import Table
     from tests.simulation.scheduler import Clock
     from tests.simulation.world import World
+    from tests.support.gateways import Administrator
 
 PARTS = 10
 """The span is cut into so many parts; each fault that lasts is drawn anew in each."""
@@ -70,7 +70,7 @@ class Chaos:
         table = random.choice(world.scenario.tables)
         shard = random.choice(["main", "hot", "cold", f"moved{world.number()}"])
 
-        def place(service: AdminService) -> object:
+        def place(service: Administrator) -> object:
             return service.place_table("g1", table.name, shard)
 
         world.functions.administer(place, "re-laned", "not re-laned")

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from lakesync.client import Client
     from lakesync.core.config import GatewayConfig
     from lakesync.core.messages import Push
-    from lakesync.gateway.admin import AdminService
     from tests.simulation.clients import Device
     from tests.simulation.scenario import Scenario
     from tests.simulation.world import World
+    from tests.support.gateways import Administrator
 
 GATEWAY: Final = "g1"
 TABLES_MAX: Final = 3
@@ -60,7 +60,7 @@ class Declarations:
         columns = [{"name": name, "type": "string"} for name in COLUMNS]
         body = {"table": self.spelling(), "columns": columns}
 
-        def register(service: AdminService) -> object:
+        def register(service: Administrator) -> object:
             return service.register_schema(GATEWAY, body)
 
         self._world.functions.administer(register, "table named", "table not named")

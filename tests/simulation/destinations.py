@@ -14,6 +14,7 @@ from lakesync.adapters.database import PlacedDelta, Position
 from lakesync.core.deliveries import DELIVERIES, DELIVERIES_FAILED, delivery_place
 from lakesync.core.delta import Op, known_delta
 from lakesync.core.rules import rules_to_json
+from lakesync.declare.destinations import destination_reader
 from lakesync.delivery.deliverer import Deliverer
 from lakesync.errors import AdapterUnreachable, Conflict, LakeSyncError, NotFound
 from lakesync.gateway.destination_admin import DestinationAdmin
@@ -137,7 +138,9 @@ class Destinations:
     def _declaring(self, name: str) -> Callable[[], None]:
         body = {"kind": "postgres", "secret": name, "buckets": self._buckets()}
         return lambda: self._operate(
-            name, "declared", lambda admin: admin.declare(GATEWAY, name, body)
+            name,
+            "declared",
+            lambda admin: admin.declare(GATEWAY, name, destination_reader(name, body)),
         )
 
     def _buckets(self) -> list[dict[str, Any]]:

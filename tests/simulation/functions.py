@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.config import FORMATS
 from lakesync.errors import LakeSyncError
-from lakesync.gateway.admin import AdminService
 from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher, due_gateways
 from lakesync.runtime.tasks import CLOSE_SINCE, ask_to_close, flush_request
 from tests.simulation.lake import PREFIX, RUN_ENDS, JsonEncoder, Materialiser
@@ -21,6 +20,7 @@ from tests.simulation.ports import (
     sleeper,
 )
 from tests.simulation.scheduler import Process
+from tests.support.gateways import Administrator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ class Functions:
             self._world.later("format", partial(self._write_as, form), at_ms)
 
     def _write_as(self, form: str) -> None:
-        def declare(service: AdminService) -> object:
+        def declare(service: Administrator) -> object:
             return service.save_flushing("g1", {"flushFormat": form})
 
         self.administer(declare, f"batches are {form}", "form of batches not declared")
@@ -217,12 +217,12 @@ class Functions:
 
     # --- administration ---------------------------------------------------------------------------
 
-    def administer(self, act: Callable[[AdminService], object], done: str, refused: str) -> None:
+    def administer(self, act: Callable[[Administrator], object], done: str, refused: str) -> None:
         """Have the administrator do something, and count how it ended."""
 
         def run(process: Process) -> None:
             world = self._world
-            service = AdminService(
+            service = Administrator(
                 SimulatedBuffer(world, process),
                 wall_clock=world.new_clock(world.scenario.function_skew_ms),
                 sleep_ms=sleeper(world, process),

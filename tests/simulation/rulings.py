@@ -10,9 +10,9 @@ from tests.simulation.oracle import NO_RULES, SPELLED, Claims, Eyes, RulesJson
 if TYPE_CHECKING:
     from random import Random
 
-    from lakesync.gateway.admin import AdminService
     from tests.simulation.scenario import Table
     from tests.simulation.world import World
+    from tests.support.gateways import Administrator
 
 GATEWAY: Final = "g1"
 TEAMS: Final = ("red", "green", "blue")
@@ -103,7 +103,7 @@ class Rulings:
             for _ in range(times):
                 world.later("rules", act, int(self._random.random() * scenario.span_ms))
 
-    def first(self, service: AdminService) -> None:
+    def first(self, service: Administrator) -> None:
         """Have rules from the beginning, mostly."""
         scenario = self._world.scenario
         if scenario.rulings and (scenario.shared or self._random.random() < 0.7):
@@ -112,7 +112,7 @@ class Rulings:
     def _rule(self) -> None:
         world, body = self._world, self._draw()
 
-        def save(service: AdminService) -> object:
+        def save(service: Administrator) -> object:
             return service.save_rules(GATEWAY, body)
 
         world.functions.administer(save, "rules saved", "rules not saved")
@@ -136,7 +136,7 @@ class Rulings:
             self.extra[table.name].pop()
             body |= random.choice([*REFUSED, {"append": not table.append}])
 
-        def register(service: AdminService) -> object:
+        def register(service: Administrator) -> object:
             return service.register_schema(GATEWAY, body)
 
         world.functions.administer(register, "columns added", "columns not added")

@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 from lakesync.core import delta, merge
 from lakesync.errors import LakeSyncError
-from lakesync.gateway.admin import AdminService
 from lakesync.log.lanes import Limits
 from lakesync.maintenance import flush
 from lakesync.maintenance.horizons import begin_epoch
@@ -38,6 +37,7 @@ from tests.simulation.sockets import Sockets
 from tests.simulation.store import Store
 from tests.simulation.upkeep import Upkeep
 from tests.simulation.workload import Workload, settle_quarantine
+from tests.support.gateways import Administrator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,8 +200,8 @@ class World:
         """Return the schemas that a client with these claims is told."""
         return self._service().schemas_for(GATEWAY, claims)
 
-    def _service(self) -> AdminService:
-        return AdminService(
+    def _service(self) -> Administrator:
+        return Administrator(
             self.store,
             wall_clock=lambda: START_MS,
             sleep_ms=lambda _: None,

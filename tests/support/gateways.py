@@ -11,6 +11,8 @@ from uuid import uuid4
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import STAMP_MAX, VISIBLE_MS_MAX
 from lakesync.core.messages import Pull
+from lakesync.declare.schemas import read_flushing, read_schema
+from lakesync.declare.sync_rules import rules_reader
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakesync.core.clock import Stamp
+    from lakesync.core.config import Flushing
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage, PushReceipt
+    from lakesync.core.rules import SyncRules
+    from lakesync.core.schema import TableSchema
+    from lakesync.core.visibility import Claims
+    from lakesync.gateway.admin_changes import TableTrial
     from lakesync.log.lanes import Limits
     from lakesync.ports import Buffer
 
@@ -96,8 +103,26 @@ def puller(
     return PullService(buffer, wall_clock=wall_clock, limits=limits)
 
 
-def administrator(buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = None) -> AdminService:
-    return AdminService(
+class Administrator(AdminService):
+    """An administration service that reads what administrators send, as the routes do."""
+
+    def register_schema(self, gateway: str, wanted: object) -> TableSchema:
+        return super().register_schema(gateway, read_schema(wanted))
+
+    def save_rules(self, gateway: str, reads: object) -> SyncRules:
+        return super().save_rules(gateway, rules_reader(reads))
+
+    def try_rules(self, gateway: str, reads: object, claims: Claims | None) -> list[TableTrial]:
+        return super().try_rules(gateway, rules_reader(reads), claims)
+
+    def save_flushing(self, gateway: str, wanted: object) -> Flushing:
+        return super().save_flushing(gateway, read_flushing(wanted))
+
+
+def administrator(
+    buffer: Buffer, *, seed: int = 0, time_: GivenTime | None = None
+) -> Administrator:
+    return Administrator(
         buffer,
         wall_clock=time_.wall_clock if time_ else real_wall_clock,
         sleep_ms=time_.sleep_ms if time_ else really_sleep_ms,

@@ -20,7 +20,7 @@ from lakesync.core.destinations import NO_DESTINATIONS, Destination, destination
 from lakesync.core.gateway_identity import identity_of
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import SNAPSHOT, Pull
-from lakesync.core.rules_json import rules_from_json
+from lakesync.core.rules import rules_from_stored
 from lakesync.ports import DeliveryState, Quota, Revocation, Usage
 from lakesync.wire.log_entries import inflate
 from lakesync.wire.records import decode_records
@@ -48,9 +48,10 @@ RULES: Final = {
     ],
 }
 ROWS: Final = {
+    "version": 1,
     "buckets": [
         {"name": "some", "tables": [], "filters": [{"column": "n", "op": "gt", "value": 1}]}
-    ]
+    ],
 }
 _MINUTE_MS: Final = 60_000
 _PARQUET: Final = ".parquet"
@@ -95,7 +96,7 @@ def written() -> Kept:
     release.pushes.push(GATEWAY, push(*edits))
     release.open_lane()
     one = Destination(
-        "warehouse", "postgres", "url", frozenset({"notes"}), rules_from_json(ROWS, {}),
+        "warehouse", "postgres", "url", frozenset({"notes"}), rules_from_stored(ROWS),
         {"notes": "app.notes"}, "soft",
     )  # fmt: skip
     assert release.buffer.save_destinations(GATEWAY, NO_DESTINATIONS.with_one(one))

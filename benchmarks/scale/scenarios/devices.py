@@ -20,6 +20,8 @@ from benchmarks.scale.lambdas import CONCURRENCY_MAX
 from benchmarks.scale.measures import Answers, percentile
 from benchmarks.scale.world import World
 from lakesync.core.messages import Pull
+from lakesync.declare.schemas import read_schema
+from lakesync.declare.sync_rules import rules_reader
 from lakesync.gateway.admin import AdminService
 from lakesync.runtime import wiring
 
@@ -207,8 +209,8 @@ def _try(devices: int) -> Outcome:
         )  # fmt: skip
 
         def prepare() -> None:
-            admin.register_schema(GATEWAY, SCHEMA)
-            admin.save_rules(GATEWAY, RULES)
+            admin.register_schema(GATEWAY, read_schema(SCHEMA))
+            admin.save_rules(GATEWAY, rules_reader(RULES))
 
         world.prepare(prepare)
         world.spawn(crowd.edit)

@@ -22,11 +22,11 @@ from lakesync.errors import (
     OutOfOrder,
     SchemaMismatch,
 )
-from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.lanes import Limits
 from lakesync.wire.records import encode_records
+from tests.support.gateways import Administrator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +167,7 @@ class RealGateway:
             # Nothing is flushed here, however long a test's clock says it waits.
             limits=Limits(backpressure_age_ms_max=10**12),
         )
-        self._admin = AdminService(
+        self._admin = Administrator(
             buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance
         )
         self.pushes: list[Push] = []

@@ -6,10 +6,9 @@
     ├── InvalidInput               the caller must change the request     Retry.NEVER
     │   ├── ValidationFailed       VALIDATION_ERROR
     │   │   └── InvalidCursor      INVALID_CURSOR
-    │   ├── FaultsNamed            several faults
-    │   │   ├── RulesRefused       SYNC_RULES_ERROR
-    │   │   ├── DestinationRefused DESTINATION_ERROR
-    │   │   └── FlowRefused        FLOW_ERROR
+    │   ├── RulesRefused           SYNC_RULES_ERROR
+    │   ├── DestinationRefused     DESTINATION_ERROR
+    │   ├── FlowRefused            FLOW_ERROR
     │   ├── SchemaMismatch         SCHEMA_ERROR
     │   ├── RowTooLarge            ROW_TOO_LARGE
     │   ├── DeltaTooLarge          DELTA_TOO_LARGE
@@ -135,24 +134,6 @@ class LakeSyncError(Exception):
         return self.wait_s if self.retry is Retry.LATER else 0
 
 
-class InvalidInput(LakeSyncError):
-    """The request cannot be carried out as it is."""
-
-    status = 400
-
-
-class ValidationFailed(InvalidInput):
-    """A field is missing, malformed or out of its limits."""
-
-    code = "VALIDATION_ERROR"
-
-
-class InvalidCursor(ValidationFailed):
-    """The cursor was never handed out by this gateway; pull again from 0."""
-
-    code = "INVALID_CURSOR"
-
-
 class Fault(NamedTuple):
     """One of several faults of an input."""
 
@@ -162,8 +143,10 @@ class Fault(NamedTuple):
     """What is wrong with it."""
 
 
-class FaultsNamed(InvalidInput):
-    """A document has faults; correct every one that is named."""
+class InvalidInput(LakeSyncError):
+    """The request cannot be carried out as it is; a document's faults are all named."""
+
+    status = 400
 
     def __init__(
         self,
@@ -178,19 +161,31 @@ class FaultsNamed(InvalidInput):
         self.faults = tuple(faults)
 
 
-class RulesRefused(FaultsNamed):
+class ValidationFailed(InvalidInput):
+    """A field is missing, malformed or out of its limits."""
+
+    code = "VALIDATION_ERROR"
+
+
+class InvalidCursor(ValidationFailed):
+    """The cursor was never handed out by this gateway; pull again from 0."""
+
+    code = "INVALID_CURSOR"
+
+
+class RulesRefused(InvalidInput):
     """Sync rules are malformed or do not fit the schemas; correct every fault that is named."""
 
     code = "SYNC_RULES_ERROR"
 
 
-class DestinationRefused(FaultsNamed):
+class DestinationRefused(InvalidInput):
     """The declaration of a destination is malformed; correct every fault that is named."""
 
     code = "DESTINATION_ERROR"
 
 
-class FlowRefused(FaultsNamed):
+class FlowRefused(InvalidInput):
     """The declaration of a flow is malformed; correct every fault that is named."""
 
     code = "FLOW_ERROR"

@@ -20,7 +20,6 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
-    ValidationError,
     model_validator,
 )
 
@@ -36,6 +35,7 @@ from lakesync.core.rules import (
     is_operand,
 )
 from lakesync.core.visibility import passes, resolved
+from lakesync.declare import checked
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -189,17 +189,7 @@ def registration_from(body: object) -> Registration:
     Raises:
         ValidationFailed: it is invalid; every fault is named, and no value is repeated.
     """
-    try:
-        return Registration.model_validate(body)
-    except ValidationError as exc:
-        faults = exc.errors(include_url=False, include_input=False, include_context=False)
-        listed = [
-            f"{'.'.join(map(str, fault['loc'])) or 'all'}: {fault['msg']}" for fault in faults
-        ]
-        raise ValidationFailed(
-            f"this registers no action handler: {'; '.join(listed)}",
-            field=".".join(map(str, faults[0]["loc"])) or None,
-        ) from None
+    return checked(Registration, body, "action handler")
 
 
 def stored_registration(body: bytes) -> Registration:

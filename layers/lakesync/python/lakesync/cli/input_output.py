@@ -21,7 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from lakesync.errors import AuthFailed, CursorExpired, Forbidden, LakeSyncError, Retry, Revoked
+from lakesync.errors import (
+    AuthFailed,
+    CursorExpired,
+    Forbidden,
+    InvalidInput,
+    LakeSyncError,
+    Retry,
+    Revoked,
+)
+from lakesync.errors import Fault as NamedFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -359,6 +368,8 @@ class Fault:
     sentence: str
     code: str
     exit_code: int
+    faults: tuple[NamedFault, ...] = ()
+    """Those of a declaration, each with its path."""
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -403,7 +414,9 @@ def is_bug_to_show(error: BaseException) -> bool:
 
 
 def as_json(fault: Fault) -> str:
-    return json.dumps({"error": fault.sentence, "code": fault.code}, ensure_ascii=False)
+    faults = [{"path": path, "error": message} for path, message in fault.faults]
+    shown = {"error": fault.sentence, "code": fault.code} | ({"faults": faults} if faults else {})
+    return json.dumps(shown, ensure_ascii=False)
 
 
 def fault_line(fault: Fault, *, for_programs: bool) -> str:
@@ -455,7 +468,8 @@ def _of_lakesync(error: LakeSyncError) -> Fault:
         exit_code = FAILED
     field = f" ({error.field})" if error.field and error.field not in error.message else ""
     hint = "; pull again from 0: --since 0" if isinstance(error, CursorExpired) else ""
-    return Fault(f"{error.message}{field}{hint}", error.code, exit_code)
+    faults = error.faults if isinstance(error, InvalidInput) else ()
+    return Fault(f"{error.message}{field}{hint}", error.code, exit_code, faults)
 
 
 def _of_aws(error: BaseException) -> Fault:

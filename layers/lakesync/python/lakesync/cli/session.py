@@ -202,6 +202,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             if is_bug_to_show(error):
                 raise
             fault = _located(fault_of(error), session)
+            if fault.faults and not given.json:
+                session.out.table(("at", "fault"), fault.faults)
             sys.stderr.write(fault_line(fault, for_programs=given.json) + "\n")
             raise typer.Exit(fault.exit_code) from None
 

@@ -34,7 +34,6 @@ from lakesync import errors
 from lakesync.errors import (
     AuthFailed,
     Fault,
-    FaultsNamed,
     InvalidInput,
     LakeSyncError,
     NotTheGateway,
@@ -289,7 +288,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
         field=field if isinstance(field, str) else None,
         retry_after_s=_seconds(headers.get("retry-after"), _RETRY_AFTER_S_MAX),
     )
-    if isinstance(error, FaultsNamed):
+    if isinstance(error, InvalidInput):
         error.faults = _faults(fields.get("faults"))
     return error
 

@@ -17,7 +17,6 @@ from lakesync.connectors.pages import client_id_of, identifier
 from lakesync.connectors.port import FEED, NOTHING_ALLOWED, Storage
 from lakesync.connectors.registry import (
     Definition,
-    Registration,
     asked,
     check_name,
     configured,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lakesync.connectors.port import Connector, ConnectorType, Outside, SourceTable
+    from lakesync.declare.connectors import DeclaredConnector
     from lakesync.ports import (
         AccessStore,
         ConnectorStore,
@@ -75,7 +75,7 @@ class ConnectorAdmin:
         self._wall_clock = wall_clock
         self.outside = outside
 
-    def register(self, gateway: str, wanted: Registration) -> str:
+    def register(self, gateway: str, wanted: DeclaredConnector) -> str:
         """Register a connector, and begin to poll it; returns its source's answer.
 
         Raises:
@@ -100,7 +100,7 @@ class ConnectorAdmin:
         return message
 
     def test(
-        self, gateway: str, wanted: Registration, *, with_schemas: bool = False
+        self, gateway: str, wanted: DeclaredConnector, *, with_schemas: bool = False
     ) -> dict[str, Any]:
         """Check unregistered settings with their source, and store nothing; returns its answer.
 

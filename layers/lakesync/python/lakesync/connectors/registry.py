@@ -7,14 +7,15 @@ A package adds a type by an entry point of the group ``lakesync.connectors`` tha
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.adapters.database_types import loaded, names_in
 from lakesync.connectors.port import ConnectorType
 from lakesync.connectors.state import state_from
-from lakesync.core.flows import FLOW, SCHEDULED
+from lakesync.core.flows import FLOW
+from lakesync.declare import checked
+from lakesync.declare.connectors import EVERY_MINUTES_DEFAULT, NAME
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err
 
@@ -95,20 +96,7 @@ def configured(kind: Configurable, settings: object) -> BaseModel:
     Raises:
         ValidationFailed: they are invalid; every fault is named, and no value is repeated.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 - only where settings are read
-
-    try:
-        return kind.configuration.model_validate(settings)
-    except ValidationError as exc:
-        faults = exc.errors(include_url=False, include_input=False, include_context=False)
-        listed = [
-            f"{'.'.join(map(str, fault['loc'])) or 'all'}: {fault['msg']}" for fault in faults
-        ]
-        first = ".".join(map(str, faults[0]["loc"]))
-        raise ValidationFailed(
-            f"the configuration of {kind.name} is not right: {'; '.join(listed)}",
-            field=f"configuration.{first}",
-        ) from None
+    return checked(kind.configuration, settings, f"configuration of {kind.name}", "configuration")
 
 
 def secret_names(kind: Configurable) -> frozenset[str]:
@@ -138,15 +126,6 @@ def tables_of(kind: ConnectorType, settings: Any) -> Mapping[str, str]:
 
 
 # --- definitions ----------------------------------------------------------------------------------
-
-
-EVERY_MINUTES_DEFAULT: Final = 15
-EVERY_MINUTES_MAX: Final = 1_440
-"""The longest polling interval: with a longer one, a stopped connector would not be noticed."""
-CONFIGURATION_BYTES_MAX: Final = 16_384
-"""A connector's settings: they lie in one item with how far it is."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_FIELDS: Final = frozenset({"type", "name", "configuration", "everyMinutes", "check"})
 
 
 @dataclass(frozen=True)
@@ -180,64 +159,16 @@ def definition_from(body: bytes) -> Definition:
     return Definition(**known)
 
 
-@dataclass(frozen=True)
-class Registration:
-    """What somebody asks to register."""
-
-    name: str
-    type: str
-    configuration: Mapping[str, Any]
-    """With its secrets."""
-    every_minutes: int
-    check: bool
-    """Ask the source before anything is registered."""
-
-
-def registration_from(body: object) -> Registration:
-    """Read a request to register a connector.
-
-    Raises:
-        ValidationFailed: it is invalid.
-    """
-    if not isinstance(body, dict) or not body.keys() <= _FIELDS:
-        raise ValidationFailed(
-            'send {"type": "…", "name": "…", "configuration": {…}, "everyMinutes"?: 15, '
-            '"check"?: true}'
-        )
-    settings = body.get("configuration", {})
-    if not isinstance(settings, dict) or len(json.dumps(settings)) > CONFIGURATION_BYTES_MAX:
-        raise ValidationFailed(
-            f"configuration is an object of at most {CONFIGURATION_BYTES_MAX} bytes",
-            field="configuration",
-        )
-    if not isinstance(body.get("type"), str):
-        raise ValidationFailed("type names a type of connector", field="type")
-    every = body.get("everyMinutes", EVERY_MINUTES_DEFAULT)
-    if isinstance(every, int | float) and every < 1 and not isinstance(every, bool):
-        raise ValidationFailed(f"everyMinutes is at least 1: {SCHEDULED}", field="everyMinutes")
-    if type(every) is not int or every > EVERY_MINUTES_MAX:
-        raise ValidationFailed(
-            f"everyMinutes is a whole number, 1 to {EVERY_MINUTES_MAX}", field="everyMinutes"
-        )
-    check = body.get("check", True)
-    if not isinstance(check, bool):
-        raise ValidationFailed("check is true or false", field="check")
-    return Registration(check_name(body.get("name")), body["type"], settings, every, check)
-
-
 def check_name(name: object) -> str:
     """Return a connector's name if it is valid.
 
     Raises:
         ValidationFailed: it is not.
     """
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        raise ValidationFailed(
-            "a connector's name is 1 to 64 letters, digits, _ or -, and begins with a letter or "
-            "digit",
-            field="name",
-        )
-    return name
+    try:
+        return str(NAME.read(name))
+    except ValueError as error:
+        raise ValidationFailed(str(error), field="name") from None
 
 
 # --- registered connectors ------------------------------------------------------------------------

@@ -27,13 +27,13 @@ Law B14: ``docs/spec/commit.md``. The reasons: ``docs/adr/0014-releases-side-by-
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lakesync.core.layout import Layout
 from lakesync.core.merge import as_read
-from lakesync.core.names import first_spellings, folded, is_table_name, name_taken
+from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import (
     NO_RULES,
     RULE_COLUMNS_MAX,
@@ -41,8 +41,8 @@ from lakesync.core.rules import (
     rules_from_stored,
     rules_to_json,
 )
-from lakesync.core.schema import Column, TableSchema, schema_to_json
-from lakesync.errors import GatewayDeleted, UpgradeRequired, ValidationFailed
+from lakesync.core.schema import STORED_FIELDS, schema_from_stored, schema_to_json
+from lakesync.errors import GatewayDeleted, UpgradeRequired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
+    from lakesync.core.schema import TableSchema
 
     T = TypeVar("T", bound=DataclassInstance)
 
@@ -62,22 +63,6 @@ READS: Final = 3
 """The latest format that this release reads. No release wrote formats 1 and 2."""
 WRITES: Final = 3
 """The format that this release writes: one that the release before it can read."""
-
-STORED_FIELDS: Final = {
-    "table": "table",
-    "columns": "columns",
-    "version": "version",
-    "primaryKey": "primary_key",
-    "softDelete": "soft_delete",
-    "externalIdColumn": "external_id_column",
-    "sourceTable": "source_table",
-    "append": "append",
-    "partition": "partition",
-    "keepTombstones": "keep_tombstones",
-    "deleteWins": "delete_wins",
-    "sort": "sort",
-}
-"""The fields of a stored schema, with their names in this module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,34 +97,6 @@ def check_format(needed: int, what: str) -> None:
 def known(kind: type[T], body: Mapping[str, Any]) -> T:
     """Make a record from those fields of a stored document that it knows; all have defaults."""
     return kind(**{item.name: body[item.name] for item in fields(kind) if item.name in body})
-
-
-def unchecked(kind: type[T], **values: object) -> T:
-    """Make a frozen record without its checks."""
-    made = object.__new__(kind)
-    for item in fields(kind):
-        value = values.get(item.name, MISSING)
-        if value is MISSING:
-            value = item.default if item.default_factory is MISSING else item.default_factory()
-        object.__setattr__(made, item.name, value)
-    return made
-
-
-def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
-    """Read what `schema_to_json` wrote, in any release."""
-    columns = tuple(
-        unchecked(
-            Column,
-            name=item["name"],
-            type=item["type"],
-            nullable=item.get("nullable", True),
-            description=item.get("description", ""),
-        )
-        for item in body["columns"]
-    )
-    fields = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
-    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return unchecked(TableSchema, **fields | {"columns": columns})
 
 
 # --- how the log is flushed -----------------------------------------------------------------------
@@ -451,61 +408,3 @@ def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
     if "rules" not in body or rules_to_json(rules) == body["rules"]:
         return Unknown(fields=fields, schemas=schemas)
     return Unknown(fields=fields, schemas=schemas, rules=body["rules"], read_rules=rules)
-
-
-# --- a declaration of flushes as received ---------------------------------------------------------
-
-
-_FIELDS: Final = ("everyS", "bytes", "tables", "flushFormat")
-
-
-def read_flushing(body: object, config: GatewayConfig) -> Flushing:
-    """Read a declaration as received; what it leaves out is as the stack has it.
-
-    Raises:
-        ValidationFailed: it is malformed; `field` names where.
-        NameTaken: it spells a table differently.
-    """
-    if not isinstance(body, dict):
-        raise ValidationFailed('must be a JSON object: {"everyS": 900, "bytes": 4000000}')
-    for name in body:
-        if name not in _FIELDS:
-            raise ValidationFailed(
-                f"there is no field {str(name)[:64]}; there are {', '.join(_FIELDS)}",
-                field=str(name)[:64],
-            )
-    budgets = body.get("tables", {})
-    if not isinstance(budgets, dict) or len(budgets) > BUDGETS_MAX:
-        raise ValidationFailed(
-            f'tables must be an object of at most {BUDGETS_MAX} budgets: {{"todos": 100000}}',
-            field="tables",
-        )
-    for table in budgets:
-        if not is_table_name(table):
-            raise ValidationFailed(f"tables: {table[:64]!r} is no table's name", field="tables")
-        config.check_table(table)
-    form = body.get("flushFormat", PARQUET)
-    if form not in FORMATS:
-        raise ValidationFailed(f"flushFormat must be {' or '.join(FORMATS)}", field="flushFormat")
-    read = {table: _whole(value, f"tables.{table}", FLUSH_BYTES_MIN, FLUSH_BYTES_MAX)
-            for table, value in budgets.items()}  # fmt: skip
-    return Flushing(
-        _whole(body.get("everyS", 0), "everyS", 0, EVERY_S_MAX),
-        _or_none(body.get("bytes", 0)),
-        MappingProxyType(read),
-        form,
-    )
-
-
-def _or_none(value: object) -> int:
-    return 0 if value == 0 and value is not False else _whole(
-        value, "bytes", FLUSH_BYTES_MIN, FLUSH_BYTES_MAX
-    )  # fmt: skip
-
-
-def _whole(value: object, name: str, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise ValidationFailed(
-            f"{name} must be a whole number from {least:,} to {most:,}", field=name
-        )
-    return value

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.config import WRITES, check_format
 from lakesync.core.names import check_identifier, staged_column
-from lakesync.core.schema import schema_from_json
+from lakesync.core.schema import schema_from_stored
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _schema(table: str, body: Any) -> TableSchema | None:
         return None
     if not isinstance(body, dict):
         raise ValidationFailed("a claim's schema must be an object or null", field="schema")
-    return schema_from_json({**body, "table": table})
+    return schema_from_stored({**body, "table": table})
 
 
 def _columns(body: Any) -> tuple[tuple[str, str], ...]:

@@ -8,14 +8,14 @@ lake's columns are typed. Laws S1, S2, S4: ``docs/spec/schema.md``.
   ``bucket(16,customer)``, ``truncate(4,code)``. The transforms are Iceberg's.
 - A schema only grows, so that no row, client or table is left behind. Law S3, with the table of
   what may change.
-- As JSON it is read strictly as administrators write it, and as claims and clients hold it.
+- What administrators write is read by `lakesync.declare.schemas`; what was written here, here.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.core.column_types import fits, precision_scale, widens
 from lakesync.core.delta import COLUMNS_MAX, NULL
@@ -26,12 +26,16 @@ from lakesync.core.names import (
     folded,
     name_taken,
 )
-from lakesync.errors import Conflict, SchemaMismatch, ValidationFailed
+from lakesync.errors import Conflict, InvalidInput, SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from _typeshed import DataclassInstance
 
     from lakesync.core.delta import Delta
+
+    T = TypeVar("T", bound=DataclassInstance)
 
 # --- partitions and order in the lake -------------------------------------------------------------
 
@@ -159,18 +163,33 @@ class Column:
     """What it means, for people who query the lake."""
 
     def __post_init__(self) -> None:
-        check_identifier(self.name, "columns.name")
-        precision_scale(self.type)
-        self._check_description()
+        for error in column_faults(self):
+            raise error
 
-    def _check_description(self) -> None:
-        is_line = _ONE_LINE.fullmatch(self.description)
-        if not is_line or len(self.description.encode()) > DESCRIPTION_BYTES_MAX:
-            raise ValidationFailed(
-                f"the description of {self.name} is one line of {DESCRIPTION_BYTES_MAX} bytes at"
-                " the most",
-                field="columns.description",
-            )
+
+def is_description(text: str) -> bool:
+    """Return whether text may describe a column."""
+    return bool(_ONE_LINE.fullmatch(text)) and len(text.encode()) <= DESCRIPTION_BYTES_MAX
+
+
+def column_faults(column: Column, at: str = "columns") -> Iterator[InvalidInput]:
+    """Yield what is wrong with a column; ``at`` is its path."""
+    yield from _raised(f"{at}.name", check_identifier, column.name, "")
+    yield from _raised(f"{at}.type", precision_scale, column.type)
+    if not is_description(column.description):
+        yield ValidationFailed(
+            f"the description of {column.name} is one line of {DESCRIPTION_BYTES_MAX} bytes at"
+            " the most",
+            field=f"{at}.description",
+        )
+
+
+def _raised(path: str, check: Callable[..., object], *given: object) -> Iterator[InvalidInput]:
+    try:
+        check(*given)
+    except InvalidInput as error:
+        error.field = path
+        yield error
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,36 +225,55 @@ class TableSchema:
     """The columns by which rows are sorted within the files of the Iceberg table."""
 
     def __post_init__(self) -> None:
-        check_table_name(self.table, "table")
-        if self.append and self.delete_wins:
-            raise SchemaMismatch("events are never deleted: append or deleteWins", field="append")
-        names = [column.name for column in self.columns]
-        if not 0 < len(names) <= COLUMNS_MAX:
-            raise SchemaMismatch(f"a schema needs 1 to {COLUMNS_MAX} columns", field="columns")
-        if len(set(map(folded, names))) != len(names):
-            raise SchemaMismatch("a column is declared twice, or in two spellings", field="columns")
-        external = () if self.external_id_column is None else (self.external_id_column,)
-        for field, used in (
-            ("primaryKey", self.primary_key),
-            ("partition", tuple(field.column for field in self.partition_fields)),
-            ("sort", self.sort),
-            ("externalIdColumn", external),
-        ):
-            if len(set(used)) != len(used):
-                raise SchemaMismatch(f"{field} names a column twice", field=field)
-            unknown = sorted(set(used) - {*names, *([ROW_ID] if field == "primaryKey" else ())})
-            if unknown:
-                raise SchemaMismatch(f"{field} names no declared column: {unknown}", field=field)
-        source = self.source_table
-        if source is not None and not 1 <= len(source) <= SOURCE_TABLE_CHARACTERS_MAX:
-            raise SchemaMismatch(
-                f"sourceTable is 1 to {SOURCE_TABLE_CHARACTERS_MAX} characters", field="sourceTable"
-            )
+        for error in table_faults(self):
+            raise error
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """The parsed form of `partition`."""
         return tuple(map(partition_field, self.partition))
+
+
+def schema_faults(schema: TableSchema) -> Iterator[InvalidInput]:
+    """Yield everything that is wrong with an unchecked schema, columns included."""
+    for place, column in enumerate(schema.columns):
+        yield from column_faults(column, f"columns[{place}]")
+    yield from table_faults(schema)
+
+
+def table_faults(schema: TableSchema) -> Iterator[InvalidInput]:
+    """Yield what is wrong with a schema whose columns are sound."""
+    yield from _raised("table", check_table_name, schema.table, "")
+    if schema.append and schema.delete_wins:
+        yield SchemaMismatch("events are never deleted: append or deleteWins", field="append")
+    names = [column.name for column in schema.columns]
+    if not 0 < len(names) <= COLUMNS_MAX:
+        yield SchemaMismatch(f"a schema needs 1 to {COLUMNS_MAX} columns", field="columns")
+    if len(set(map(folded, names))) != len(names):
+        yield SchemaMismatch("a column is declared twice, or in two spellings", field="columns")
+    partition: list[str] = []
+    for text in schema.partition:
+        try:
+            partition.append(partition_field(text).column)
+        except SchemaMismatch as error:
+            yield error
+    external = schema.external_id_column
+    for field, used in (
+        ("primaryKey", schema.primary_key),
+        ("partition", partition),
+        ("sort", schema.sort),
+        ("externalIdColumn", () if external is None else (external,)),
+    ):
+        if len(set(used)) != len(used):
+            yield SchemaMismatch(f"{field} names a column twice", field=field)
+        unknown = sorted(set(used) - {*names, *([ROW_ID] if field == "primaryKey" else ())})
+        if unknown:
+            yield SchemaMismatch(f"{field} names no declared column: {unknown}", field=field)
+    source = schema.source_table
+    if source is not None and not 1 <= len(source) <= SOURCE_TABLE_CHARACTERS_MAX:
+        yield SchemaMismatch(
+            f"sourceTable is 1 to {SOURCE_TABLE_CHARACTERS_MAX} characters", field="sourceTable"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,35 +462,53 @@ def _check_kept(current: Column, wanted: Column | None) -> None:
 # --- as JSON --------------------------------------------------------------------------------------
 
 
-def schema_from_json(body: object) -> TableSchema:
-    """Read a schema as ``POST /admin/schema`` accepts it; strict, and the error names the path.
+STORED_FIELDS: Final = {
+    "table": "table",
+    "columns": "columns",
+    "version": "version",
+    "primaryKey": "primary_key",
+    "softDelete": "soft_delete",
+    "externalIdColumn": "external_id_column",
+    "sourceTable": "source_table",
+    "append": "append",
+    "partition": "partition",
+    "keepTombstones": "keep_tombstones",
+    "deleteWins": "delete_wins",
+    "sort": "sort",
+}
+"""The fields of a stored schema, with their names in `TableSchema`."""
 
-    Raises:
-        ValidationFailed: a field is missing, unknown or of another shape.
-        SchemaMismatch: as `TableSchema`.
-    """
-    fields = _object(body, "body", {"table", "columns"}, _OPTIONAL_FIELDS)
-    columns = fields["columns"]
-    if not isinstance(columns, list):
-        raise ValidationFailed("columns must be a list", field="columns")
-    return TableSchema(
-        table=_typed(fields, "table", str, ""),
-        columns=tuple(_column(item, f"columns[{index}]") for index, item in enumerate(columns)),
-        version=_typed(fields, "version", int, 1),
-        primary_key=_names(fields, "primaryKey"),
-        soft_delete=_typed(fields, "softDelete", bool, default=False),
-        external_id_column=_typed(fields, "externalIdColumn", str, None),
-        source_table=_typed(fields, "sourceTable", str, None),
-        append=_typed(fields, "append", bool, default=False),
-        partition=tuple(one.replace(" ", "") for one in _names(fields, "partition")),
-        keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
-        delete_wins=_typed(fields, "deleteWins", bool, default=False),
-        sort=_names(fields, "sort"),
+
+def unchecked(kind: type[T], **values: object) -> T:
+    """Make a frozen record without its checks."""
+    made = object.__new__(kind)
+    for item in fields(kind):
+        value = values.get(item.name, MISSING)
+        if value is MISSING:
+            value = item.default if item.default_factory is MISSING else item.default_factory()
+        object.__setattr__(made, item.name, value)
+    return made
+
+
+def schema_from_stored(body: Mapping[str, Any]) -> TableSchema:
+    """Read what `schema_to_json` wrote, in any release; nothing is checked again."""
+    columns = tuple(
+        unchecked(
+            Column,
+            name=item["name"],
+            type=item["type"],
+            nullable=item.get("nullable", True),
+            description=item.get("description", ""),
+        )
+        for item in body["columns"]
     )
+    fields = {name: body[key] for key, name in STORED_FIELDS.items() if key in body}
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return unchecked(TableSchema, **fields | {"columns": columns})
 
 
 def schema_to_json(schema: TableSchema) -> dict[str, object]:
-    """Write a schema as `schema_from_json` reads it, its version included."""
+    """Write a schema as it can be declared again, its version included."""
     optional: dict[str, object] = {
         "primaryKey": list(schema.primary_key),
         "softDelete": schema.soft_delete,
@@ -483,67 +539,22 @@ def schemas_from_json(body: object) -> Schemas:
 
     Raises:
         ValidationFailed: it is something else.
+        SchemaMismatch: as `TableSchema`.
     """
-    fields = _object(body, "body", {"schemaVersion", "tables"}, frozenset({"strict"}))
-    tables = fields["tables"]
-    if not isinstance(tables, list):
-        raise ValidationFailed("tables must be a list", field="tables")
-    strict = _typed(fields, "strict", bool, default=False)
-    return Schemas(
-        _typed(fields, "schemaVersion", int), tuple(map(schema_from_json, tables)), strict
-    )
-
-
-_OPTIONAL_FIELDS: Final = frozenset(
-    {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
-     "partition", "keepTombstones", "deleteWins", "sort"}
-)  # fmt: skip
-_OPTIONAL_OF_COLUMN: Final = frozenset({"nullable", "references", "description"})
+    try:
+        fields: Any = body
+        listed = fields["tables"]
+        stored = [schema_from_stored(item) for item in listed]
+        # Made again, and so checked.
+        tables = [replace(one, columns=tuple(map(replace, one.columns))) for one in stored]
+        version, strict = fields["schemaVersion"], fields.get("strict", False)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValidationFailed("these are no schemas of a gateway") from exc
+    if type(version) is not int or type(strict) is not bool or not isinstance(listed, list):
+        raise ValidationFailed("these are no schemas of a gateway")
+    return Schemas(version, tuple(tables), strict)
 
 
 def _column_to_json(column: Column) -> dict[str, object]:
     fields = {"name": column.name, "type": column.type, "nullable": column.nullable}
     return fields | ({"description": column.description} if column.description else {})
-
-
-def _column(item: object, path: str) -> Column:
-    # Relations between tables, which existing clients declare, are accepted and not used.
-    fields = _object(item, path, {"name", "type"}, _OPTIONAL_OF_COLUMN)
-    return Column(
-        _typed(fields, "name", str, ""),
-        _typed(fields, "type", str, "").replace(" ", ""),
-        _typed(fields, "nullable", bool, default=True),
-        _typed(fields, "description", str, ""),
-    )
-
-
-def _object(
-    body: object, path: str, required: set[str], optional: frozenset[str]
-) -> dict[str, object]:
-    if not isinstance(body, dict):
-        raise ValidationFailed(f"{path} must be an object", field=path)
-    missing = sorted(required - body.keys())
-    if missing:
-        raise ValidationFailed(f"{path} lacks {', '.join(missing)}", field=missing[0])
-    unknown = sorted(str(name)[:40] for name in body.keys() - required - optional)
-    if unknown:
-        raise ValidationFailed(f"{path} has unknown fields: {', '.join(unknown)}", field=unknown[0])
-    return body
-
-
-_KINDS: Final = {str: "text", int: "an integer", bool: "true or false"}
-
-
-def _typed(fields: Mapping[str, object], name: str, kind: type, default: object = None) -> Any:
-    value = fields.get(name, default)
-    # A bool is an int to Python; `type` distinguishes them.
-    if value is not default and type(value) is not kind:
-        raise ValidationFailed(f"{name} must be {_KINDS[kind]}", field=name)
-    return value
-
-
-def _names(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
-    value = fields.get(name, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValidationFailed(f"{name} must be a list of column names", field=name)
-    return tuple(value)

@@ -43,9 +43,9 @@ from lakesync.core.flows import (
     flow_of_destination,
     flow_to_json,
     flow_to_stored,
-    read_flow,
 )
-from lakesync.core.wording import plural
+from lakesync.declare import refuse
+from lakesync.declare.flows import read_flow
 from lakesync.errors import Conflict, Fault, FlowRefused, LakeSyncError, NotFound, ValidationFailed
 from lakesync.flows.database_sources import RESTORED, begun_at, place_from
 from lakesync.flows.shaping import plan_of_connector, plan_of_gateway, plan_of_source
@@ -109,7 +109,7 @@ class FlowAdmin:
         if declared is None and self._store.connector(gateway, flow.name) is not None:
             raise Conflict(f"there is a connector {flow.name} already: choose another name")
         if flow.source is None:
-            self._destinations.check(gateway, flow.name, as_destination(flow), asks=asks)
+            self._destinations.check(gateway, lambda _: flow.to, asks=asks)
         elif asks and not flow.to_gateway:
             self._ask(gateway, flow.to.kind, flow.to.secret)
         return flow
@@ -159,7 +159,7 @@ class FlowAdmin:
             self.check(gateway, body)
         answer = {"flow": shown_flow(flow), "isNew": is_new}
         if flow.source is None:
-            self._destinations.declare(gateway, flow.name, as_destination(flow), asks=False)
+            self._destinations.declare(gateway, flow.name, lambda _: flow.to, asks=False)
         elif answer["isNew"]:
             answer |= self._begin(gateway, flow, asks=asks)
         else:
@@ -277,7 +277,6 @@ class FlowAdmin:
 # --- declarations ---------------------------------------------------------------------------------
 
 
-_FAULTS_SHOWN_MAX: Final = 3
 _DLT: Final = "dlt"
 _NOT_TO_LAKES: Final = (
     "dlt and connectors of your own have no room beside Iceberg in one function: lead them into "
@@ -309,22 +308,15 @@ def check_source(flow: Flow) -> None:
         tables = {*tables_of(kind, settings).values()}
     except LakeSyncError as error:
         at = f"source.{error.field}" if error.field else "source"
-        raise _refused(
-            [Fault(at.replace("source.type", "source.connector"), error.message)]
-        ) from error
+        fault = Fault(at.replace("source.type", "source.connector"), error.message)
+        refuse(FlowRefused, "flow", [fault])
+        raise
     if flow.place == LAKES and not (flow.source.type in BUILT_IN and flow.source.type != _DLT):
-        raise _refused([Fault("source.connector", _NOT_TO_LAKES)])
+        refuse(FlowRefused, "flow", [Fault("source.connector", _NOT_TO_LAKES)])
     unknown = sorted(({*flow.to.tables} | {*flow.to.maps} | flow.to.rows.tables()) - tables)
-    if unknown:
-        message = f"its source gives {', '.join(sorted(tables))}"
-        raise _refused(
-            [Fault("tables", f"there is no table {name}: {message}") for name in unknown]
-        )
-
-
-def _refused(faults: list[Fault]) -> FlowRefused:
-    listed = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:_FAULTS_SHOWN_MAX])
-    return FlowRefused(f"{plural(len(faults), 'fault')} in the flow: {listed}", faults=faults)
+    message = f"its source gives {', '.join(sorted(tables))}"
+    faults = [Fault("tables", f"there is no table {name}: {message}") for name in unknown]
+    refuse(FlowRefused, "flow", faults)
 
 
 def public(flow: Flow) -> Flow:
@@ -346,20 +338,6 @@ def shown_flow(flow: Flow) -> dict[str, Any]:
 def says_same(declared: Flow, wanted: Flow) -> bool:
     """Return whether a declaration equals the one in force; secrets are not compared."""
     return {**shown_flow(declared), "paused": False} == {**shown_flow(wanted), "paused": False}
-
-
-def as_destination(flow: Flow) -> dict[str, Any]:
-    shown = flow_to_json(flow)
-    ends = shown["destination"]
-    return {
-        "kind": ends["database"],
-        "secret": ends["secret"],
-        "tables": shown["tables"],
-        "buckets": shown["filter"],
-        "tableNames": ends["tableNames"],
-        "deletes": ends["deletes"],
-        "map": shown["map"],
-    }
 
 
 # --- status ---------------------------------------------------------------------------------------

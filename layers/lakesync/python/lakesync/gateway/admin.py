@@ -16,13 +16,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp_ms
-from lakesync.core.config import read_flushing
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, check_shard, lane_shard
-from lakesync.core.rules import rules_to_json
-from lakesync.core.rules_json import read_rules
-from lakesync.core.schema import Schemas, evolve, schema_from_json, shown_to_clients, spelled_as
+from lakesync.core.rule_checks import check_rules
+from lakesync.core.schema import Schemas, evolve, shown_to_clients, spelled_as
 from lakesync.core.visibility import Viewer
-from lakesync.errors import Conflict, NotFound, RulesRefused, TooManyTables
+from lakesync.errors import Conflict, NotFound, TooManyTables
 from lakesync.gateway.admin_changes import Trial
 from lakesync.log.declare import TABLES_MAX, Declare, has_room_for_a_table, without_table
 from lakesync.log.lanes import unflushed_bytes, with_table_placed
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
     from lakesync.core.visibility import Claims
     from lakesync.errors import Fault
-    from lakesync.gateway.admin_changes import TableTrial
+    from lakesync.gateway.admin_changes import ReadsRules, TableTrial
     from lakesync.ports import Buffer, Chance, WallClock
 
 # --- the service ----------------------------------------------------------------------------------
@@ -60,7 +58,7 @@ class AdminService:
         self._wall_clock = wall_clock
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
 
-    def register_schema(self, gateway: str, body: object) -> TableSchema:
+    def register_schema(self, gateway: str, wanted: TableSchema) -> TableSchema:
         """Register a table's schema, or evolve its present one; idempotent.
 
         A name that clients declared in another spelling is the schema's while no commit holds a row
@@ -70,11 +68,10 @@ class AdminService:
             The schema in force, with its version and spellings.
 
         Raises:
-            ValidationFailed: it is malformed.
-            SchemaMismatch: the schema in force cannot evolve to it; says how to get there instead.
-            Conflict: the table has rows, or the rules in force would not fit.
+            SchemaMismatch: a column cannot partition or sort the table.
+            Conflict: the schema in force cannot evolve to it, and says how to get there instead;
+                the table has rows, or the rules in force would not fit.
         """
-        wanted = schema_from_json(body)
         is_used = partial(has_commits, self._buffer, gateway)
         config = self._declare(gateway, lambda config: _with_schema(config, wanted, is_used))
         return config.schemas[config.spelling_of(wanted.table)]
@@ -128,27 +125,29 @@ class AdminService:
 
         self._declare(gateway, changed)
 
-    def save_rules(self, gateway: str, body: object) -> SyncRules:
+    def save_rules(self, gateway: str, reads: ReadsRules) -> SyncRules:
         """Put sync rules in force for every push and pull from now on; safe to repeat.
+
+        They are read by the very configuration that they become part of.
 
         Raises:
             RulesRefused: they are malformed, or do not fit the schemas; names every fault.
         """
-        return self._declare(gateway, lambda config: _with_rules(config, body)).rules
+        return self._declare(gateway, lambda config: _with_rules(config, reads)).rules
 
-    def warnings(self, gateway: str, body: object) -> list[Fault]:
+    def warnings(self, gateway: str, reads: ReadsRules) -> list[Fault]:
         """Return the warnings for sync rules: what is no fault and may be a mistake.
 
         Raises:
             RulesRefused: they have faults; names every one.
         """
-        return Trial(self._buffer, gateway, self._config(gateway), body).warnings
+        return reads(self._config(gateway))[1]
 
-    def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
+    def try_rules(self, gateway: str, reads: ReadsRules, claims: Claims | None) -> list[TableTrial]:
         """Return the effects that sync rules would have, without saving them; idempotent.
 
         Args:
-            body: the rules, as `save_rules` accepts them.
+            reads: the rules, as `save_rules` accepts them.
             claims: those of a client whose rows are wanted; None to have only the rules checked.
 
         Returns:
@@ -157,7 +156,7 @@ class AdminService:
         Raises:
             RulesRefused: they are malformed, or do not fit the schemas; names every fault.
         """
-        trial = Trial(self._buffer, gateway, self._config(gateway), body)
+        trial = Trial(self._buffer, gateway, self._config(gateway), reads)
         if claims is None:
             return trial.tables()
         return trial.tables_as({**claims, "gw": gateway}, self._wall_clock)
@@ -196,16 +195,16 @@ class AdminService:
     def flushing(self, gateway: str) -> Flushing:
         return self._config(gateway).flushing
 
-    def save_flushing(self, gateway: str, body: object) -> Flushing:
+    def save_flushing(self, gateway: str, wanted: Flushing) -> Flushing:
         """Declare when the gateway is flushed, from the schedule's next run on; safe to repeat.
 
         Raises:
-            ValidationFailed: it is malformed.
             NameTaken: it spells a table differently.
         """
 
         def changed(config: GatewayConfig) -> GatewayConfig:
-            wanted = read_flushing(body, config)
+            for table in wanted.tables:
+                config.check_table(table)
             return config if config.flushing == wanted else replace(config, flushing=wanted)
 
         return self._declare(gateway, changed).flushing
@@ -252,8 +251,8 @@ class AdminService:
         return config
 
 
-def _with_rules(config: GatewayConfig, body: object) -> GatewayConfig:
-    rules, _ = read_rules(body, config.schemas, config.tables, strict=config.strict)
+def _with_rules(config: GatewayConfig, reads: ReadsRules) -> GatewayConfig:
+    rules, _ = reads(config)
     if rules == config.rules:
         return config
     return replace(config, rules=rules, logged=config.logged.with_rules(rules))
@@ -321,15 +320,13 @@ def _without(config: GatewayConfig, table: str, left: Callable[[str], str]) -> G
 
 
 def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:
-    try:
-        read_rules(rules_to_json(rules), schemas, strict=False)
-    except RulesRefused as exc:
-        fault = exc.faults[0]
+    faults, _ = check_rules(rules, schemas, strict=False)
+    if faults:
+        path, message = faults[0]
         raise Conflict(
-            f"the sync rules in force would not fit: {fault.path}: {fault.message}; change the "
-            "rules first",
-            field=fault.path,
-        ) from exc
+            f"the sync rules in force would not fit: {path}: {message}; change the rules first",
+            field=path,
+        )
 
 
 # --- what is left of a table ----------------------------------------------------------------------

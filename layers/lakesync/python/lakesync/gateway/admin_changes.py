@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lakesync.core.delta import parse
 from lakesync.core.merge import view
 from lakesync.core.names import folded
-from lakesync.core.rules_json import read_rules
 from lakesync.core.visibility import Viewer, rule_values
 from lakesync.core.wording import utc_text
 from lakesync.ports import AuditOutcome, AuditRecord
@@ -39,7 +38,11 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.rules import SyncRules
     from lakesync.core.visibility import Claims, RuleValues
+    from lakesync.errors import Fault
     from lakesync.ports import AuditQuery, AuditStore, Buffer, WallClock
+
+    ReadsRules = Callable[[GatewayConfig], tuple[SyncRules, list[Fault]]]
+    """Returns the declared rules, with warnings, by the configuration that they must fit."""
 
 # --- the audit ------------------------------------------------------------------------------------
 
@@ -201,7 +204,9 @@ class TableTrial:
 class Trial:
     """One trial of rules that have no fault."""
 
-    def __init__(self, buffer: Buffer, gateway: str, config: GatewayConfig, body: object) -> None:
+    def __init__(
+        self, buffer: Buffer, gateway: str, config: GatewayConfig, reads: ReadsRules
+    ) -> None:
         """Read the rules.
 
         Raises:
@@ -210,9 +215,7 @@ class Trial:
         self._buffer = buffer
         self._gateway = gateway
         self._config = config
-        self._rules, self.warnings = read_rules(
-            body, config.schemas, config.tables, strict=config.strict
-        )
+        self._rules, _ = reads(config)
         self._bytes_left = TRIAL_BYTES_MAX
         self._shown_bytes_left = TRIAL_SHOWN_BYTES_MAX
 

@@ -22,17 +22,20 @@ from lakesync.core.deliveries import (
     claimed_last,
     delivery_place,
 )
-from lakesync.core.destinations import DESTINATIONS_MAX, KINDS, read_destination
+from lakesync.core.destinations import DESTINATIONS_MAX
 from lakesync.errors import Conflict, Contention, DestinationRefused, Fault, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
+    from lakesync.core.config import GatewayConfig
     from lakesync.core.destinations import Destination, Destinations
     from lakesync.ports import Buffer, DeliveryState, ObjectStore, Queue, WallClock
 
     AsksDatabase = Callable[[str, str, str], None]
     """Asks the database of a gateway's secret: the gateway, the kind, the secret."""
+    ReadsDestination = Callable[[GatewayConfig], Destination]
+    """Returns a declared destination, by the configuration that it must fit."""
 
 _TRIES_MAX: Final = 10
 
@@ -72,16 +75,14 @@ class DestinationAdmin:
         *,
         wall_clock: WallClock,
         asks: AsksDatabase | None = None,
-        kinds: Callable[[], Sequence[str]] = lambda: KINDS,
     ) -> None:
         self._buffer = buffer
-        self._kinds = kinds
         self._objects = objects
         self._queue = queue
         self._wall_clock = wall_clock
         self._asks = asks
 
-    def check(self, gateway: str, name: str, body: object, *, asks: bool = True) -> Destination:
+    def check(self, gateway: str, reads: ReadsDestination, *, asks: bool = True) -> Destination:
         """Read a declaration, and ask its database, without saving it.
 
         Raises:
@@ -91,7 +92,7 @@ class DestinationAdmin:
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
-        wanted = read_destination(name, body, config, self._kinds())
+        wanted = reads(config)
         self._check_fits(gateway, self._buffer.destinations(gateway), wanted)
         if asks:
             self.ask(gateway, wanted)
@@ -108,7 +109,9 @@ class DestinationAdmin:
             if destination.archive is not None:
                 self._asks(gateway, destination.archive.kind, destination.archive.secret)
 
-    def declare(self, gateway: str, name: str, body: object, *, asks: bool = True) -> Destination:
+    def declare(
+        self, gateway: str, name: str, reads: ReadsDestination, *, asks: bool = True
+    ) -> Destination:
         """Declare a destination, and have it filled. Idempotent.
 
         Raises:
@@ -117,7 +120,7 @@ class DestinationAdmin:
             ValidationFailed: its secret cannot be read, or the database refuses or is unreachable.
         """
         asks = asks and self.declared(gateway, name) is None
-        checked = self.check(gateway, name, body, asks=asks)
+        checked = self.check(gateway, reads, asks=asks)
         wanted = replace(checked, declared_ms=self._wall_clock())
 
         def declared(before: Destinations) -> Destinations:

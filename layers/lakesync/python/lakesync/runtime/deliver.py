@@ -360,7 +360,6 @@ def secret_text(client: Any, name: str) -> str:
 
 def destination_admin(settings: AdminSettings) -> DestinationAdmin:
     """Return the registry of destinations."""
-    from lakesync.adapters.database_types import database_kinds  # noqa: PLC0415
     from lakesync.gateway.destination_admin import DestinationAdmin  # noqa: PLC0415
 
     return DestinationAdmin(
@@ -369,7 +368,6 @@ def destination_admin(settings: AdminSettings) -> DestinationAdmin:
         LateQueue(settings, settings.deliver_queue_url),
         wall_clock=wiring.wall_clock,
         asks=asks_database(settings, settings.deliver_function),
-        kinds=database_kinds,
     )
 
 

@@ -30,8 +30,8 @@ from starlette.responses import Response
 from lakesync.core.delta import parse
 from lakesync.errors import (
     BodyTooLarge,
-    FaultsNamed,
     InternalError,
+    InvalidInput,
     LakeSyncError,
     NotFound,
     NotOffered,
@@ -348,7 +348,7 @@ def error_answer(scope: Scope, error: LakeSyncError) -> Response:
     }
     if error.field and not error.public_message:
         body["field"] = error.field
-    if isinstance(error, FaultsNamed):
+    if isinstance(error, InvalidInput) and error.faults:
         body["faults"] = [{"path": fault.path, "error": fault.message} for fault in error.faults]
     headers = {"x-request-id": body["requestId"]}
     if error.retry_after_s:

@@ -435,13 +435,17 @@ class MemoryGateway:
 
     def put_schema(self, schema: Mapping[str, Any]) -> None:
         """Register a table's schema, as ``lakesync schema put`` does."""
+        from lakesync.declare.schemas import read_schema  # noqa: PLC0415 - pydantic
+
         with self._lock:
-            self._admin.register_schema(self.name, json.loads(json.dumps(schema)))
+            self._admin.register_schema(self.name, read_schema(json.loads(json.dumps(schema))))
 
     def put_rules(self, rules: Mapping[str, Any]) -> None:
         """Save sync rules, as ``lakesync rules put`` does."""
+        from lakesync.declare.sync_rules import rules_reader  # noqa: PLC0415 - pydantic
+
         with self._lock:
-            self._admin.save_rules(self.name, json.loads(json.dumps(rules)))
+            self._admin.save_rules(self.name, rules_reader(json.loads(json.dumps(rules))))
         self.listeners.wake()
 
     def on_action(

@@ -14,7 +14,7 @@ from lakesync.core.column_types import Unfit, converter, precision_scale, widens
 from lakesync.core.delta import NULL
 from lakesync.core.merge import as_read, view
 from lakesync.core.names import folded
-from lakesync.core.schema import ROW_ID, schema_from_json, schema_to_json
+from lakesync.core.schema import ROW_ID, schema_from_stored, schema_to_json
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Definition:
 def from_json(table: str, text: str) -> Definition:
     """Parse a definition that `Definition.to_json` wrote."""
     body = json.loads(text)
-    schema = schema_from_json(body["schema"]) if body["schema"] else None
+    schema = schema_from_stored(body["schema"]) if body["schema"] else None
     return Definition(table, body["columns"], schema)
 
 

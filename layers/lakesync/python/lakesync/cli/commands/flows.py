@@ -14,7 +14,7 @@ from lakesync.cli.input_output import UsageFault, read_json, read_yaml
 from lakesync.cli.nouns import DESTINATIONS, FLOWS, REMOVE, end_of, errors_of
 from lakesync.cli.session import Session, command
 from lakesync.core.wording import plural
-from lakesync.errors import Conflict, DestinationRefused, Fault, FlowRefused, NotFound
+from lakesync.errors import Conflict, Fault, FlowRefused, NotFound
 
 # --- flows ----------------------------------------------------------------------------------------
 
@@ -152,8 +152,6 @@ def _planned(
             if not tolerant:
                 faults.append(Fault(f"{at}.name", conflict.message))
     if faults:
-        if not session.out.json_lines:
-            session.out.table(("at", "fault"), faults)
         raise FlowRefused(
             f"{plural(len(faults), 'fault')} in the flows; nothing was declared", faults=faults
         )
@@ -260,9 +258,4 @@ def _declare(
         if not secret or not days.isdecimal():
             raise UsageFault("--archive names a secret and days: warehouse-archive:30")
         body = body | {"archive": {"secret": secret, "afterDays": int(days)}}
-    try:
-        return session.admin("POST", "destinations", name, body=body, **query)
-    except DestinationRefused as refused:
-        if not session.out.json_lines:
-            session.out.table(("at", "fault"), refused.faults)
-        raise
+    return session.admin("POST", "destinations", name, body=body, **query)

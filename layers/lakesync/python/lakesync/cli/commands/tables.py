@@ -387,11 +387,11 @@ def _by_gateway(session: Session, body: object) -> tuple[list[dict[str, Any]], l
 
 
 def _offline(body: object, files: Sequence[str]) -> tuple[list[dict[str, Any]], list[Any]]:
-    from lakesync.core.rules_json import read_rules
-    from lakesync.core.schema import schema_from_json
     from lakesync.core.visibility import Viewer
+    from lakesync.declare.schemas import read_schema
+    from lakesync.declare.sync_rules import read_rules
 
-    listed = [schema_from_json(item) for file in files for item in read_objects(file)]
+    listed = [read_schema(item) for file in files for item in read_objects(file)]
     schemas = {schema.table: schema for schema in listed}
     rules, warnings = read_rules(body, schemas, strict=False)
     tables = [

@@ -9,7 +9,9 @@ from lakesync.core.delta import parse
 from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.core.names import check_table_name
 from lakesync.core.rules import rules_to_json
-from lakesync.core.schema import respelled, schema_from_json, schema_to_json, schemas_to_json
+from lakesync.core.schema import respelled, schema_to_json, schemas_to_json
+from lakesync.declare.schemas import read_flushing, read_schema, read_strict
+from lakesync.declare.sync_rules import rules_reader
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.gateway.admin_changes import trial_to_json
 from lakesync.log.lanes import pull_units, push_units
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from lakesync.flows.flow_admin import FlowAdmin
     from lakesync.gateway.access import AccessAdmin
     from lakesync.gateway.admin import AdminService
-    from lakesync.gateway.admin_changes import Audit
+    from lakesync.gateway.admin_changes import Audit, ReadsRules
     from lakesync.gateway.connected import ClientsAdmin
     from lakesync.gateway.destination_admin import DestinationAdmin
     from lakesync.runtime.api import Asked
@@ -91,10 +93,11 @@ def add_schema_routes(router: Router, service: AdminService) -> None:
         """
         body = await json_body(request, "a schema is JSON", SCHEMA_BODY_BYTES_MAX)
         if isinstance(body, dict) and body.keys() == {"strict"}:
-            service.set_strict(gateway, strict=_flag(body["strict"]))
+            service.set_strict(gateway, strict=read_strict(body))
             return answer_json(request, {"saved": True})
-        schema = service.register_schema(gateway, body)
-        spelled = respelled(schema_from_json(body), schema)
+        wanted = read_schema(body)
+        schema = service.register_schema(gateway, wanted)
+        spelled = respelled(wanted, schema)
         saved = {"saved": True, "version": schema.version}
         return answer_json(request, saved | ({"spelled": spelled} if spelled else {}))
 
@@ -120,12 +123,6 @@ def add_schema_routes(router: Router, service: AdminService) -> None:
         """Return schemas, for who met another `schemaVersion` in a page than before."""
         visible = service.schemas_for(gateway, client.token.all)
         return answer_json(request, schemas_to_json(visible))
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationFailed("strict must be true or false", field="strict")
-    return value
 
 
 # --- sync rules -----------------------------------------------------------------------------------
@@ -172,15 +169,16 @@ def add_rules_routes(router: Router, service: AdminService) -> None:
         force.
         """
         body = await json_body(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
+        reads = rules_reader(body)
         viewer = None if claims is None else _claims(claims)
         if dry_run:
             tried(request)
-            trial = service.try_rules(gateway, body, viewer)
-            return answer_json(request, trial_to_json(trial) | _warnings(service, gateway, body))
+            trial = service.try_rules(gateway, reads, viewer)
+            return answer_json(request, trial_to_json(trial) | _warnings(service, gateway, reads))
         if viewer is not None:
             raise ValidationFailed("as goes with dryRun=true: nothing was saved", field="as")
-        service.save_rules(gateway, body)
-        return answer_json(request, {"saved": True} | _warnings(service, gateway, body))
+        service.save_rules(gateway, reads)
+        return answer_json(request, {"saved": True} | _warnings(service, gateway, reads))
 
     @router.get(
         "/admin/sync-rules/{gateway}",
@@ -193,8 +191,8 @@ def add_rules_routes(router: Router, service: AdminService) -> None:
         return answer_json(request, rules_to_json(service.rules(gateway)))
 
 
-def _warnings(service: AdminService, gateway: str, body: object) -> dict[str, object]:
-    warnings = service.warnings(gateway, body)
+def _warnings(service: AdminService, gateway: str, reads: ReadsRules) -> dict[str, object]:
+    warnings = service.warnings(gateway, reads)
     listed = [{"path": warning.path, "warning": warning.message} for warning in warnings]
     return {"warnings": listed} if listed else {}
 
@@ -359,7 +357,7 @@ def add_flush_routes(router: Router, service: AdminService, flush_now: FlushNow)
         What the body leaves out is as the stack has it; a body without fields undoes all of it.
         """
         body = await json_body(request, "a declaration is JSON", FLUSHING_BODY_BYTES_MAX)
-        saved = service.save_flushing(gateway, body)
+        saved = service.save_flushing(gateway, read_flushing(body))
         return answer_json(request, {"saved": True, **flushing_to_json(saved)})
 
 

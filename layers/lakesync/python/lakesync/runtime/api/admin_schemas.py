@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakesync.core.column_types import TYPES
-from lakesync.core.config import BUDGETS_MAX, EVERY_S_MAX, FLUSH_BYTES_MAX, FLUSH_BYTES_MIN, FORMATS
-from lakesync.core.delta import COLUMNS_MAX
-from lakesync.core.destinations import ARCHIVE_DAYS_MAX, ARCHIVE_KINDS, DELETES, KINDS, SECRET
-from lakesync.core.destinations import NAME as DESTINATION_NAME_FORM
-from lakesync.core.flows import GATEWAY, SCHEDULE_MINUTES_MAX
-from lakesync.core.rules import (
-    BUCKETS_MAX,
-    FILTERS_MAX,
-    OMISSIONS_MAX,
-    OMITTED_COLUMNS_MAX,
-    OPERATORS,
-    VALUES_MAX,
-    WRITERS,
+from lakesync.core.rules import WRITERS
+from lakesync.declare import components
+from lakesync.declare.destinations import DESTINATION_NAME, DeclaredDestination, DeclaredMap
+from lakesync.declare.flows import DeclaredFlow
+from lakesync.declare.schemas import DeclaredColumn, DeclaredFlushing, DeclaredStrict, DeclaredTable
+from lakesync.declare.sync_rules import (
+    DeclaredBucket,
+    DeclaredClaimFilter,
+    DeclaredFilter,
+    DeclaredOmission,
+    DeclaredRules,
 )
-from lakesync.core.schema import DESCRIPTION_BYTES_MAX, SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.admin_changes import TRIAL_ROWS_SHOWN_MAX
 from lakesync.ports import AuditOutcome
@@ -36,91 +32,35 @@ from lakesync.runtime.api import (
     object_of,
     reference,
 )
-from lakesync.runtime.api import NAME as TABLE
 
-# --- sync rules -----------------------------------------------------------------------------------
+# --- what is declared -----------------------------------------------------------------------------
 
 
-LITERAL: Final[Schema] = {"type": ["string", "number", "boolean"], "minLength": 1}
-COMPARED: Final[Schema] = {
-    "description": "A literal, a list of them, or `jwt:` and a claim's dotted path.",
-    "anyOf": [LITERAL, list_of(LITERAL, minItems=1, maxItems=VALUES_MAX)],
-}
+DECLARED: Final = components(
+    Bucket=DeclaredBucket,
+    ClaimFilter=DeclaredClaimFilter,
+    ColumnMap=DeclaredMap,
+    DestinationDeclared=DeclaredDestination,
+    Filter=DeclaredFilter,
+    FlowDeclared=DeclaredFlow,
+    Flushing=DeclaredFlushing,
+    Omission=DeclaredOmission,
+    SchemaColumn=DeclaredColumn,
+    Strict=DeclaredStrict,
+    SyncRules=DeclaredRules,
+    TableSchema=DeclaredTable,
+)
 
-RULE_COMPONENTS: Final[dict[str, Schema]] = {
-    "Filter": object_of(
-        {
-            "column": NAME,
-            "op": {"type": "string", "enum": list(OPERATORS)},
-            "value": COMPARED,
-        }
-    ),
-    "Bucket": object_of(
-        {
-            "name": {"type": "string", "minLength": 1, "maxLength": 64},
-            "tables": list_of(NAME) | {"description": "None: all tables."},
-            "filters": list_of(reference("Filter"), maxItems=FILTERS_MAX),
-        },
-        {"write": list_of(reference("Filter"), maxItems=FILTERS_MAX)},
-    ),
-    "ClaimFilter": object_of(
-        {
-            "claim": TEXT | {"description": "A claim of the token; nested ones by a dotted path."},
-            "op": {"type": "string", "enum": list(OPERATORS)},
-            "value": COMPARED,
-        }
-    ),
-    "Omission": object_of(
-        {
-            "tables": list_of(NAME) | {"description": "None: all tables."},
-            "columns": list_of(NAME, minItems=1, maxItems=OMITTED_COLUMNS_MAX),
-        },
-        {
-            "except": list_of(reference("ClaimFilter"), maxItems=FILTERS_MAX)
-            | {"description": "Clients that pass all of these receive the columns; empty: nobody."}
-        },
-    ),
-    "SyncRules": object_of(
-        {"buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)},
-        {
-            "version": {"type": "integer", "minimum": 1},
-            "omit": list_of(reference("Omission"), maxItems=OMISSIONS_MAX)
-            | {"description": "Columns that are left out of what clients are sent."},
-        },
-    ),
-}
+
+def _fields(declared: str, *without: str) -> dict[str, Schema]:
+    """Return the fields of a declaration, some left out."""
+    fields: dict[str, Schema] = DECLARED[declared]["properties"]
+    return {name: shape for name, shape in fields.items() if name not in without}
 
 
 # --- flushes --------------------------------------------------------------------------------------
 
 
-_BYTES: Final[Schema] = {
-    "type": "integer",
-    "minimum": FLUSH_BYTES_MIN,
-    "maximum": FLUSH_BYTES_MAX,
-}
-_FLUSHING: Final[dict[str, Schema]] = {
-    "everyS": {
-        "type": "integer",
-        "minimum": 0,
-        "maximum": EVERY_S_MAX,
-        "description": "How long few commits may wait; 0: until the schedule's next run.",
-    },
-    "bytes": {
-        "anyOf": [{"const": 0}, _BYTES],
-        "description": "From how many bytes on nothing waits; 0: the stack's threshold.",
-    },
-    "tables": {
-        "type": "object",
-        "additionalProperties": _BYTES,
-        "maxProperties": BUDGETS_MAX,
-        "description": "By table, the bytes from which it is flushed before the others.",
-    },
-    "flushFormat": {
-        "enum": list(FORMATS),
-        "description": "How objects of batches are written; JSON for people.",
-    },
-}
 _METRICS: Final[dict[str, Schema]] = {"gateway": TEXT, "tables": list_of(NAME), "headHlc": STAMP}
 _NUMBERS: Final[dict[str, Schema]] = {
     "configVersion": COUNT,
@@ -136,8 +76,7 @@ FLUSH_COMPONENTS: Final[dict[str, Schema]] = {
         {"flushed": {"const": True}},
         {"batches": COUNT, "deltas": COUNT, "watermark": STAMP, "table": NAME},
     ),
-    "Flushing": object_of({}, _FLUSHING) | {"additionalProperties": False},
-    "FlushingSaved": object_of({"saved": {"const": True}, **_FLUSHING}),
+    "FlushingSaved": object_of({"saved": {"const": True}, **_fields("Flushing")}),
     "Metrics": object_of(_METRICS, _NUMBERS),
     "TableMetrics": object_of(
         _METRICS,
@@ -181,7 +120,7 @@ _USER: Final = object_of(
 _CLIENT: Final = object_of({"client": CLIENT_ID}) | {"additionalProperties": False}
 
 ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
-    **RULE_COMPONENTS,
+    **DECLARED,
     **FLUSH_COMPONENTS,
     "Deletion": object_of(
         {
@@ -262,51 +201,6 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             _only("release", _CLIENT),
         ]
     },
-    "SchemaColumn": object_of(
-        {
-            "name": NAME,
-            "type": {
-                "type": "string",
-                "anyOf": [
-                    {"enum": [name for name in TYPES if name != "decimal"]},
-                    {"pattern": r"^decimal\([0-9]{1,2},[0-9]{1,2}\)$"},
-                ],
-            },
-        },
-        {
-            "nullable": FLAG,
-            "description": TEXT
-            | {
-                "maxLength": DESCRIPTION_BYTES_MAX,
-                "description": "One line for who queries the lake: the column's comment there.",
-            },
-        },
-    ),
-    "TableSchema": object_of(
-        {
-            "table": NAME,
-            "columns": list_of(reference("SchemaColumn"), minItems=1, maxItems=COLUMNS_MAX),
-        },
-        {
-            "version": {"type": "integer", "description": "Given by the gateway, from 1."},
-            "primaryKey": list_of(NAME),
-            "softDelete": FLAG,
-            "externalIdColumn": NAME,
-            "sourceTable": TEXT | {"minLength": 1, "maxLength": SOURCE_TABLE_CHARACTERS_MAX},
-            "append": FLAG | {"description": "Rows are events: written once, never changed."},
-            "partition": list_of(
-                TEXT
-                | {
-                    "pattern": r"^([a-z]+\([0-9, ]*)?[A-Za-z_][A-Za-z0-9_]*\)?$",
-                    "description": "What the lake's table is partitioned by: a column, or a "
-                    "transform of one: `month(day)`, `bucket(16,customer)`, `truncate(4,code)`.",
-                }
-            ),
-            "sort": list_of(NAME),
-            "keepTombstones": FLAG | {"description": "Deletions are never forgotten."},
-            "deleteWins": FLAG | {"description": "No update makes a row exist. Never changes."},
-        },
-    ),
     "Schemas": object_of(
         {
             "schemaVersion": COUNT | {"description": "Grows with every change of a schema."},
@@ -314,12 +208,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
         },
         {"strict": FLAG | {"description": "Only tables with a schema are written."}},
     ),
-    "SchemaOrStrict": {
-        "anyOf": [
-            reference("TableSchema"),
-            object_of({"strict": FLAG}) | {"additionalProperties": False},
-        ]
-    },
+    "SchemaOrStrict": {"anyOf": [reference("TableSchema"), reference("Strict")]},
     "Removed": object_of(
         {"removed": FLAG | {"description": "False: it was only tried."}, "table": NAME}
     ),
@@ -382,72 +271,19 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
 # --- destinations ---------------------------------------------------------------------------------
 
 
-_SECRET: Final[Schema] = {"type": "string", "pattern": f"^{SECRET.pattern}$"}
-DECLARED: Final[dict[str, Schema]] = {
-    "tables": list_of(TABLE) | {"description": "None: all tables."},
-    "buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)
-    | {"description": "Which rows, as in sync rules, without claims. None: all rows."},
-    "tableNames": {
-        "type": "object",
-        "additionalProperties": TEXT,
-        "description": "By table, its name there.",
-    },
-    "map": {
-        "type": "object",
-        "additionalProperties": reference("ColumnMap"),
-        "description": "By table, what becomes of its columns; buckets decide before it.",
-    },
-    "deletes": {
-        "enum": ["", *DELETES],
-        "description": "Deleted rows are removed or kept; empty: as each table's schema states.",
-    },
-    "archive": object_of(
-        {
-            "secret": _SECRET,
-            "afterDays": {"type": "integer", "minimum": 1, "maximum": ARCHIVE_DAYS_MAX},
-        },
-        {"kind": {"enum": list(ARCHIVE_KINDS), "description": "What the secret's URL is of; s3."}},
-    )
-    | {"description": "Where history moves when it is so old: a bucket's folder or a database."},
-    "lake": FLAG
-    | {"description": "False: its tables go there in place of the lake. PostgreSQL, MySQL."},
-}
-_OPTIONAL: Final = frozenset({"map", "archive", "lake"})
 _WITHOUT_LAKE: Final = {
     "withoutLake": list_of(TEXT)
     | {"description": "Tables that do not go to the lake, or * for all."}
 }
-_MAP: Final = {name: shape for name, shape in DECLARED.items() if name in _OPTIONAL}
-_SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name not in _OPTIONAL}
-KIND: Final[dict[str, Schema]] = {
-    "kind": TEXT
-    | {"description": f"{', '.join(KINDS)}, or a type that a package of the stack adds."},
-    "secret": _SECRET | {"description": "The name of the secret with the URL, without its prefix."},
-}
-DESTINATION_NAME: Final[Schema] = {
-    "type": "string",
-    "pattern": f"^{DESTINATION_NAME_FORM.pattern}$",
-}
+_SHOWN: Final = _fields("DestinationDeclared", "map", "archive", "lake")
+_MAP: Final = _fields("DestinationDeclared", *_SHOWN)
+_NAME: Final[Schema] = DESTINATION_NAME.schema
 
 DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
-    "ColumnMap": object_of(
-        {},
-        {
-            "rename": {"type": "object", "additionalProperties": TABLE},
-            "drop": list_of(TABLE),
-            "constant": {"type": "object", "description": "By column, its value in every row."},
-            "hash": list_of(TABLE) | {"description": "Their SHA-256 goes there."},
-        },
-    )
-    | {"additionalProperties": False},
-    "DestinationDeclared": object_of(KIND, DECLARED),
-    "Destination": object_of(
-        {"name": DESTINATION_NAME, **KIND, **_SHOWN, "paused": FLAG, "declaredMs": COUNT}, _MAP
-    ),
+    "Destination": object_of({"name": _NAME, **_SHOWN, "paused": FLAG, "declaredMs": COUNT}, _MAP),
     "DestinationReport": object_of(
         {
-            "name": DESTINATION_NAME,
-            **KIND,
+            "name": _NAME,
             **_SHOWN,
             "paused": FLAG,
             "declaredMs": COUNT,
@@ -478,68 +314,23 @@ DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
     "Destinations": object_of(
         {"destinations": list_of(reference("DestinationReport"))}, _WITHOUT_LAKE
     ),
-    "DestinationRemoved": object_of({"removed": DESTINATION_NAME}, _WITHOUT_LAKE),
-    "DestinationChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}, {"tables": COUNT}),
+    "DestinationRemoved": object_of({"removed": _NAME}, _WITHOUT_LAKE),
+    "DestinationChanged": object_of({"name": _NAME, "action": TEXT}, {"tables": COUNT}),
 }
 
 
 # --- flows ----------------------------------------------------------------------------------------
 
 
-_DATABASE: Final[dict[str, Schema]] = {"database": KIND["kind"], "secret": KIND["secret"]}
-_THE_GATEWAY: Final[Schema] = {"enum": [GATEWAY]}
-_SOURCE: Final[Schema] = {
-    "oneOf": [
-        _THE_GATEWAY,
-        object_of({"connector": TEXT}, {"configuration": {"type": "object"}}),
-        object_of(
-            _DATABASE,
-            {"gateway": TEXT | {"description": "Whose tables; this gateway's without it."}},
-        ),
-    ]
-}
-_DESTINATION: Final[Schema] = {
-    "oneOf": [
-        _THE_GATEWAY,
-        object_of(
-            _DATABASE,
-            {name: DECLARED[name] for name in ("tableNames", "deletes")},
-        ),
-    ]
-}
-_WHAT: Final[dict[str, Schema]] = {
-    "tables": DECLARED["tables"],
-    "filter": DECLARED["buckets"],
-    "map": DECLARED["map"],
-}
-_EVERY: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": SCHEDULE_MINUTES_MAX}
-_WHEN: Final[dict[str, Schema]] = {
-    "schedule": object_of({"everyMinutes": _EVERY}),
-    "continuous": FLAG | {"description": "Each minute; from the gateway, behind each flush."},
-}
+_FLOW_SHOWN: Final = _fields("FlowDeclared", "schedule", "continuous")
+_WHEN: Final = _fields("FlowDeclared", *_FLOW_SHOWN)
 _ERROR: Final[Schema] = object_of({"error": TEXT, "atMs": COUNT}, {"code": TEXT, "table": TEXT})
 
 FLOW_COMPONENTS: Final[dict[str, Schema]] = {
-    "FlowDeclared": object_of(
-        {"name": DESTINATION_NAME, "source": _SOURCE, "destination": _DESTINATION}, _WHAT | _WHEN
-    )
-    | {"additionalProperties": False},
-    "Flow": object_of(
-        {
-            "name": DESTINATION_NAME,
-            "source": _SOURCE,
-            "destination": _DESTINATION,
-            **_WHAT,
-            "paused": FLAG,
-        },
-        _WHEN,
-    ),
+    "Flow": object_of({**_FLOW_SHOWN, "paused": FLAG}, _WHEN),
     "FlowStatus": object_of(
         {
-            "name": DESTINATION_NAME,
-            "source": _SOURCE,
-            "destination": _DESTINATION,
-            **_WHAT,
+            **_FLOW_SHOWN,
             "paused": FLAG,
             "state": {
                 "enum": ["current", "behind", "filling", "reading", "waiting", "failing", "paused"]
@@ -574,8 +365,8 @@ FLOW_COMPONENTS: Final[dict[str, Schema]] = {
             "columns": list_of(TEXT) | {"description": "As they would be there."},
         },
     ),
-    "FlowRemoved": object_of({"removed": DESTINATION_NAME}, {"message": TEXT}),
+    "FlowRemoved": object_of({"removed": _NAME}, {"message": TEXT}),
     "FlowAction": object_of({}, {"from": {"type": "string", "format": "date-time"}})
     | {"additionalProperties": False},
-    "FlowChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}),
+    "FlowChanged": object_of({"name": _NAME, "action": TEXT}),
 }

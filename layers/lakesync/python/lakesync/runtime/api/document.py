@@ -17,10 +17,12 @@ import fastapi
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from lakesync.connectors.registry import EVERY_MINUTES_MAX
+from lakesync.actions.registrations import Registration
 from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
 from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
 from lakesync.core.messages import ACTION_ID_BYTES_MAX, ACTIONS_MAX
+from lakesync.declare import components
+from lakesync.declare.connectors import DeclaredConnector
 from lakesync.gateway.attachments import UPLOAD_CHARS_MAX
 from lakesync.runtime.api import (
     CLIENT_ID,
@@ -146,17 +148,9 @@ ATTACHMENT_COMPONENTS: Final[dict[str, Schema]] = {
 
 
 ANYTHING: Final[Schema] = {"type": "object"}
-CONNECTOR_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"}
 
 CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
-    "Connector": object_of(
-        {"type": TEXT, "name": CONNECTOR_NAME, "configuration": ANYTHING},
-        {
-            "everyMinutes": {"type": "integer", "minimum": 1, "maximum": EVERY_MINUTES_MAX},
-            "check": FLAG | {"description": "Check with the source first; true by default."},
-        },
-    )
-    | {"additionalProperties": False},
+    **components(Connector=DeclaredConnector),
     "Registered": object_of(
         {"registered": FLAG | {"description": "False of a dry run."}, "name": TEXT},
         {
@@ -241,21 +235,7 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
 
 _ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": ACTION_ID_BYTES_MAX}
 _NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64}
-_ALLOW: Final[Schema] = object_of(
-    {},
-    {
-        "actions": list_of(TEXT) | {"description": "None: all of the handler's."},
-        "role": {"enum": ["client", "admin"]},
-        "claims": list_of(ANYTHING | {"description": "{claim, op, value}"}),
-        "params": list_of(ANYTHING | {"description": "{param, op, value}"}),
-    },
-)
-_HANDLER: Final[dict[str, Schema]] = {
-    "configuration": ANYTHING | {"description": "As the type has it; see docs/actions.md."},
-    "allow": list_of(_ALLOW) | {"description": "Who may run what; none: administrators alone."},
-    "perMinute": {"type": "integer", "minimum": 1, "description": "By each client; 60."},
-}
-
+_HANDLER: Final = components(Handler=Registration)["Handler"]
 ACTION_COMPONENTS: Final[dict[str, Schema]] = {
     "Action": object_of(
         {"actionId": _ID, "connector": _NAME, "actionType": _NAME},
@@ -296,13 +276,10 @@ ACTION_COMPONENTS: Final[dict[str, Schema]] = {
             }
         }
     ),
-    "ActionHandler": object_of(
-        {"name": CONNECTOR_NAME, "type": TEXT},
-        {**_HANDLER, "replace": FLAG | {"description": "Put it in place of one of that name."}},
-    ),
+    "ActionHandler": _HANDLER,
     "ActionHandlerAdded": object_of({"registered": FLAG, "name": TEXT, "actions": list_of(TEXT)}),
     "ActionHandlers": object_of(
-        {"handlers": list_of(object_of({"name": TEXT, "type": TEXT}, _HANDLER))}
+        {"handlers": list_of(object_of({"name": TEXT, "type": TEXT}, _HANDLER["properties"]))}
     ),
 }
 

@@ -10,8 +10,11 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from lakesync.adapters.database_types import database_kinds
 from lakesync.core.clock import stamp
 from lakesync.core.destinations import destination_to_json
+from lakesync.declare.connectors import read_connector
+from lakesync.declare.destinations import destination_reader
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.runtime import api
 from lakesync.runtime.api import NAME_FORM, Gateway, Path, Query, Router, audited, tried
@@ -90,10 +93,9 @@ def add_connector_routes(router: Router, service: Callable[[], ConnectorAdmin]) 
     ) -> Response:
         """Register a connector, after its source was queried. Its secrets are never returned."""
         from lakesync.compat.connector_bodies import translated  # noqa: PLC0415 - by few requests
-        from lakesync.connectors.registry import registration_from  # noqa: PLC0415
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)
-        wanted = registration_from(translated(body))
+        wanted = read_connector(translated(body))
         if dry_run:
             tried(request)
             tested = service().test(gateway, wanted, with_schemas=with_schemas)
@@ -269,10 +271,11 @@ def add_destination_routes(router: Router, service: DestinationAdmin) -> None:
     ) -> Response:
         """Apply batches there too, from now on; all faults are reported at once. Safe to repeat."""
         body = await json_body(request, "a destination is JSON", DESTINATION_BODY_BYTES_MAX)
+        reads = destination_reader(name, body, database_kinds)
         if dry_run:
             tried(request)
-            return answer_json(request, _shown(service.check(gateway, name, body, asks=check)))
-        return answer_json(request, _shown(service.declare(gateway, name, body, asks=check)))
+            return answer_json(request, _shown(service.check(gateway, reads, asks=check)))
+        return answer_json(request, _shown(service.declare(gateway, name, reads, asks=check)))
 
     @router.delete(
         "/admin/destinations/{gateway}/{name}",

@@ -16,12 +16,12 @@ from lakesync.core.flows import (
     flow_from_stored,
     flow_to_json,
     flow_to_stored,
-    read_flow,
 )
-from lakesync.core.schema import schema_from_json
+from lakesync.declare.flows import read_flow
+from lakesync.declare.schemas import read_schema
 from lakesync.errors import FlowRefused
 
-SCHEMA = schema_from_json(
+SCHEMA = read_schema(
     {"table": "orders", "columns": [{"name": "region", "type": "string"},
                                     {"name": "email", "type": "string"}]}
 )  # fmt: skip
@@ -173,8 +173,8 @@ def test_secrets_of_a_flows_source_can_be_removed() -> None:
                 "continuous": "yes",
             },
             [
-                "continuous", "schedule", "source.database", "source.gateway", "source.secret",
-                "source.url", "tables",
+                "continuous", "schedule.everyMinutes", "source.database", "source.gateway",
+                "source.secret", "source.url", "tables",
             ],
         ),
         (ACROSS | {"source": {"database": "postgres", "secret": "warehouse"}},
@@ -194,7 +194,7 @@ def test_secrets_of_a_flows_source_can_be_removed() -> None:
                 "source.gateway", "source.plain", "source.plain.keyless.columns",
                 "source.plain.keyless.cursor",
                 "source.plain.keyless.key", "source.plain.keyless.table", "source.plain.no name",
-                "source.plain.no name.key", "source.plain.no name.table", "tables",
+                "source.plain.no name", "tables",
             ],
         ),
         (ACROSS | {"source": {"database": "iceberg", "secret": "lake", "plain": []}},

@@ -1,4 +1,4 @@
-"""lakesync.core.rules_json: every fault at once, each with its path."""
+"""Declarations of sync rules: every fault at once, each with its path."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lakesync.core.rules import (
     rules_from_stored,
     rules_to_json,
 )
-from lakesync.core.rules_json import read_rules, rules_from_json
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.visibility import Viewer
+from lakesync.declare.sync_rules import read_rules
 from lakesync.errors import RulesRefused
 from tests.support.strategies import json_values
 
@@ -50,13 +50,18 @@ def rule(column: str = "owner", op: str = "eq", value: object = "jwt:sub") -> di
     return {"column": column, "op": op, "value": value}
 
 
+def strictly(body: object) -> SyncRules:
+    rules, _ = read_rules(body, SCHEMAS, strict=True)
+    return rules
+
+
 def read(*buckets: object) -> SyncRules:
-    return rules_from_json({"version": 1, "buckets": list(buckets)}, SCHEMAS)
+    return strictly({"version": 1, "buckets": list(buckets)})
 
 
 def refused(body: object) -> dict[str, str]:
     with pytest.raises(RulesRefused) as caught:
-        rules_from_json(body, SCHEMAS)
+        strictly(body)
     return {fault.path: fault.message for fault in caught.value.faults}
 
 
@@ -73,12 +78,12 @@ def test_rules_are_read_and_written_back() -> None:
         Filter("done", "in", (True,)),
     )
     assert rules.buckets[1] == Bucket("all", write=(Filter("owner", "eq", Claim(("org", "id"))),))
-    assert rules_from_json(rules_to_json(rules), SCHEMAS) == rules
+    assert strictly(rules_to_json(rules)) == rules
 
 
 @pytest.mark.law("V3")
 def test_empty_list_of_buckets_is_valid() -> None:
-    assert rules_from_json({"version": 1, "buckets": []}, {}) == SyncRules()
+    assert strictly({"version": 1, "buckets": []}) == SyncRules()
 
 
 @pytest.mark.law("V3")
@@ -185,7 +190,7 @@ def test_unknown_column_of_a_schema_is_refused_beside_tables_without_one() -> No
 @given(json_values)
 def test_malformed_rules_are_refused_with_faults(body: object) -> None:
     with pytest.raises(RulesRefused) as caught:
-        rules_from_json(body, SCHEMAS)
+        strictly(body)
 
     assert caught.value.faults
 
@@ -202,10 +207,10 @@ shapes = st.fixed_dictionaries(
 def test_accepted_rules_round_trip_through_json(filters: list[Any], tables: list[Any]) -> None:
     body = {"version": 1, "buckets": [bucket(filters=filters, tables=tables, write=filters)]}
     try:
-        rules = rules_from_json(body, SCHEMAS)
+        rules = strictly(body)
     except RulesRefused:
         return
-    assert rules_from_json(rules_to_json(rules), SCHEMAS) == rules
+    assert strictly(rules_to_json(rules)) == rules
 
 
 # --- omissions ------------------------------------------------------------------------------------
@@ -227,7 +232,7 @@ def test_omissions_are_read_and_written_back() -> None:
             omission(tables=[], columns=["owner", "price"]),
         ],
     }
-    rules = rules_from_json(body, SCHEMAS)
+    rules = strictly(body)
 
     assert rules.omit == (
         Omission(
@@ -262,7 +267,7 @@ def test_all_faults_of_omissions_are_reported_with_their_paths() -> None:
         ],
     }
     with pytest.raises(RulesRefused) as caught:
-        rules_from_json(body, SCHEMAS | keyed)
+        read_rules(body, SCHEMAS | keyed, strict=True)
 
     assert {fault.path for fault in caught.value.faults} == {
         "omit[0].tables[0]", "omit[0].columns[1]", "omit[0].columns[2]",
@@ -272,7 +277,7 @@ def test_all_faults_of_omissions_are_reported_with_their_paths() -> None:
         "omit[3].columns[0]",
         "omit[4].columns[0]", "omit[4].columns[1]",
         "omit[5].unless", "omit[5].tables",
-        "omit[6].except[0].value", "omit[6].except[1].value", "omit[0].columns[0]",
+        "omit[6].except[0].value", "omit[6].except[1].value",
     }  # fmt: skip
 
 

@@ -11,16 +11,16 @@ from lakesync.core.config import GatewayConfig
 from lakesync.core.destinations import (
     NO_DESTINATIONS,
     Archive,
-    DestinationReader,
     destination_to_json,
     destinations_from_json,
     destinations_to_json,
-    read_destination,
 )
-from lakesync.core.schema import schema_from_json
-from lakesync.errors import DestinationRefused, UpgradeRequired
+from lakesync.declare.destinations import read_destination
+from lakesync.declare.flows import read_flow
+from lakesync.declare.schemas import read_schema
+from lakesync.errors import DestinationRefused, FlowRefused, UpgradeRequired
 
-SCHEMA = schema_from_json({"table": "flights", "columns": [{"name": "carrier", "type": "string"}]})
+SCHEMA = read_schema({"table": "flights", "columns": [{"name": "carrier", "type": "string"}]})
 CONFIG = GatewayConfig(
     schemas=MappingProxyType({"flights": SCHEMA}),
     tables=MappingProxyType({"notes": frozenset({"n"})}),
@@ -145,17 +145,58 @@ def test_all_faults_of_an_archive_are_reported_at_once(archive: object, paths: l
 
 
 def test_bigquery_destination_is_archived_only_in_a_bucket() -> None:
-    reader = DestinationReader(CONFIG)
     archive = {"secret": "cold", "afterDays": 7, "kind": "postgres"}
-    reader.destination("w", {"kind": "bigquery", "secret": "w", "archive": archive})
-    assert [fault.path for fault in reader.faults] == ["archive.kind"]
+    with pytest.raises(DestinationRefused) as refused:
+        read_destination("w", {"kind": "bigquery", "secret": "w", "archive": archive}, CONFIG)
+    assert [fault.path for fault in refused.value.faults] == ["archive.kind"]
 
 
 def test_s3_destinations_and_flows_cannot_have_an_archive() -> None:
     archive = {"secret": "cold", "afterDays": 7}
-    for kind, reader in (
-        ("s3", DestinationReader(CONFIG)),
-        ("postgres", DestinationReader(CONFIG, registered=False)),
-    ):
-        reader.destination("warehouse", {"kind": kind, "secret": "w", "archive": archive})
-        assert [fault.path for fault in reader.faults] == ["archive"]
+    with pytest.raises(DestinationRefused) as refused:
+        read_destination("w", {"kind": "s3", "secret": "w", "archive": archive}, CONFIG)
+    assert [fault.path for fault in refused.value.faults] == ["archive"]
+    flow = {
+        "name": "f",
+        "source": "gateway",
+        "destination": {"database": "postgres", "secret": "w"},
+    }
+    with pytest.raises(FlowRefused) as unknown:
+        read_flow(flow | {"archive": archive}, CONFIG, "acme")
+    assert [fault.path for fault in unknown.value.faults] == ["archive"]
+
+
+@pytest.mark.law("Y4")
+def test_every_fault_of_a_column_map_is_reported_with_its_path() -> None:
+    schema = read_schema(
+        {
+            "table": "t",
+            "columns": [{"name": name, "type": "string"} for name in ("id", "a", "b")],
+            "primaryKey": ["id"],
+        }
+    )
+    config = GatewayConfig(schemas=MappingProxyType({"t": schema}))
+    body = {
+        "kind": "postgres", "secret": "w", "tables": ["t", "u", "v"],
+        "map": {
+            "t": {
+                "rename": {"a": "b", "gone": "x"},
+                "drop": ["id", "a", "a"],
+                "hash": "a",
+                "constant": {"x": 1, "1x": 2},
+                "more": 1,
+            },
+            "u": [],
+            "v": {"constant": {"c": "x" * 2_000}, "rename": {"a": "no name"}},
+            "other": {},
+            "no table": {},
+        },
+    }  # fmt: skip
+    with pytest.raises(DestinationRefused) as refused:
+        read_destination("w", body, config)
+
+    assert sorted({fault.path for fault in refused.value.faults}) == [
+        "map.no table", "map.other", "map.t", "map.t.constant", "map.t.constant.1x",
+        "map.t.drop[2]", "map.t.hash", "map.t.more", "map.t.rename", "map.u", "map.v.constant.c",
+        "map.v.rename.a",
+    ]  # fmt: skip
