@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.declare.destinations import destination_reader
 from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore
@@ -41,6 +40,7 @@ from lakesync.cli.doctor.protection import PROTECTION, RECOVERY, STREAM
 from lakesync.connectors.registry import Definition
 from lakesync.connectors.state import Fault, PollState
 from lakesync.core.clock import stamp
+from lakesync.declare.destinations import destination_reader
 from lakesync.gateway.destination_admin import DestinationAdmin
 from tests.infrastructure.stack import template
 from tests.support.builders import insert, push
