@@ -95,6 +95,14 @@ class Declaration(BaseModel):
                 raise
             return None
 
+    def sound(self) -> dict[str, Any]:
+        """Return the fields that were given and could be read; lists as tuples."""
+        return {
+            name: tuple(one for one in value if one is not None) if type(value) is list else value
+            for name, value in self
+            if name in self.model_fields_set and value is not None
+        }
+
 
 class Several(ValueError):
     """Several faults of one value, with their paths below it."""
@@ -112,17 +120,13 @@ class Form:
     schema: Schema
 
     def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
+        self, _source: object, _handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Tell pydantic how it is read."""
-        del source, handler
         return core_schema.with_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(
-        self, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+        self, _core: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
     ) -> Schema:
-        """Tell pydantic how it is described."""
-        del core, handler
         return dict(self.schema)
 
     def _read(self, value: Any, info: ValidationInfo) -> object:

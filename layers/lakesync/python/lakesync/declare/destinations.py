@@ -82,7 +82,6 @@ class DeclaredMap(Declaration):
     hash: Columns = Field([], description="Their SHA-256 goes there.")
 
     def made(self) -> ColumnMap:
-        """Return the record; without what could not be read."""
         return ColumnMap(
             MappingProxyType(_sound(self.rename)),
             frozenset(filter(None, self.drop or ())),
@@ -266,7 +265,6 @@ class DeclaredArchive(Declaration):
     )
 
     def made(self) -> Archive:
-        """Return the record."""
         return Archive(self.secret, self.after_days, self.kind)
 
 
@@ -296,14 +294,9 @@ def place_faults(
     *,
     registered: bool,
 ) -> Iterator[Fault]:
-    """Yield what is wrong with where rows go: the names of tables there, and deletions.
+    """Yield what is wrong with the names of tables and the deletions in a declared place.
 
-    Args:
-        declared: has the fields ``table_names`` and ``deletes``.
-        kind: the kind of database.
-        tables: the tables that go there; none means all.
-        config: the gateway's.
-        registered: whether only a table with a registered schema may have another name there.
+    Only a table with a schema may have another name there, if that must be ``registered``.
     """
     if kind in {"s3", ICEBERG} and declared.table_names:
         yield Fault("tableNames", "a table has its own name there, in words: leave it out")
@@ -351,15 +344,13 @@ def _lake_faults(declared: DeclaredDestination) -> Iterator[Fault]:
         yield Fault("lake", "in the lake's place it has all rows: leave buckets out")
 
 
-def kind_faults(kind: str | None, kinds: Collection[str], at: str) -> Iterator[Fault]:
-    """Yield a fault if there is no such kind of database."""
+def kind_faults(
+    kind: str | None, kinds: Collection[str], at: str, *, from_gateway: bool = False
+) -> Iterator[Fault]:
+    """Yield what is wrong with a kind of database; ``at`` is its path."""
     if kind and kind not in kinds:
         yield Fault(at, f"must be one of {', '.join(kinds)}")
-
-
-def no_iceberg(kind: str | None, at: str) -> Iterator[Fault]:
-    """Yield a fault of what leads from a gateway to Iceberg."""
-    if kind == ICEBERG:
+    if kind == ICEBERG and from_gateway:
         yield Fault(at, "the gateway's tables are Iceberg already, in its lake; what leads from "
                     "that to other tables is a flow")  # fmt: skip
 
@@ -389,8 +380,7 @@ def read_destination(
     tables = named(declared.tables)
     faults += [] if NAME.fullmatch(name) and name != LAKE else [Fault("name", _NAMED)]
     unfit = [
-        *kind_faults(declared.kind, kinds, "kind"),
-        *no_iceberg(declared.kind, "kind"),
+        *kind_faults(declared.kind, kinds, "kind", from_gateway=True),
         *rows_faults(declared, declared.buckets, "buckets", config),
         *place_faults(declared, declared.kind, tables, config, registered=True),
         *_archive_faults(declared),

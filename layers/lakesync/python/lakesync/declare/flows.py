@@ -43,7 +43,6 @@ from lakesync.declare.destinations import (
     Deletes,
     TableNames,
     kind_faults,
-    no_iceberg,
     place_faults,
     rows_faults,
     rows_of,
@@ -198,9 +197,8 @@ def _end_faults(
         yield Fault("destination", "is the source as well: nothing would move")
     if not isinstance(end, DeclaredDatabaseEnd):
         return
-    yield from kind_faults(end.database, kinds, "destination.database")
-    if from_gateway:
-        yield from no_iceberg(end.database, "destination.database")
+    path = "destination.database"
+    yield from kind_faults(end.database, kinds, path, from_gateway=from_gateway)
     tables = named(declared.tables)
     for path, message in place_faults(end, end.database, tables, known, registered=from_gateway):
         yield Fault(f"destination.{path}", message)

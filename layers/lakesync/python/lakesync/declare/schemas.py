@@ -33,8 +33,10 @@ from lakesync.core.schema import (
 )
 from lakesync.declare import (
     COLUMN_NAME,
+    NOT_GIVEN,
     TABLE_NAME,
     Declaration,
+    Form,
     apart_from,
     checked,
     one_of,
@@ -48,21 +50,30 @@ from lakesync.errors import Fault, ValidationFailed
 # --- schemas --------------------------------------------------------------------------------------
 
 
-_TYPE: Final = text_form(
-    lambda _: True,
-    "must be text",
-    anyOf=[
-        {"enum": [name for name in TYPES if name != "decimal"]},
-        {"pattern": r"^decimal\([0-9]{1,2}, *[0-9]{1,2}\)$"},
-    ],
+def _spaceless(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")  # noqa: TRY004 - what pydantic makes a fault
+    return value.replace(" ", "")
+
+
+_TYPE: Final = Form(
+    _spaceless,
+    {
+        "type": "string",
+        "anyOf": [
+            {"enum": [name for name in TYPES if name != "decimal"]},
+            {"pattern": r"^decimal\([0-9]{1,2}, *[0-9]{1,2}\)$"},
+        ],
+    },
 )
 _DESCRIPTION: Final = text_form(
     is_description,
     f"is one line of {DESCRIPTION_BYTES_MAX} bytes at the most",
     maxLength=DESCRIPTION_BYTES_MAX,
 )
-_PARTITION: Final = text_form(
-    lambda _: True, "must be text", pattern=r"^([a-z]+\([0-9, ]*)?[A-Za-z_][A-Za-z0-9_]*\)?$"
+_PARTITION: Final = Form(
+    _spaceless,
+    {"type": "string", "pattern": r"^([a-z]+\([0-9, ]*)?[A-Za-z_][A-Za-z0-9_]*\)?$"},
 )
 _SOURCE_TABLE: Final = text_form(
     lambda _: True, "must be text", minLength=1, maxLength=SOURCE_TABLE_CHARACTERS_MAX
@@ -84,14 +95,7 @@ class DeclaredColumn(Declaration):
     references: Any = Field(None, description="Accepted of existing clients, and not used.")
 
     def made(self) -> Column:
-        """Return the record, unchecked; without what could not be read."""
-        return unchecked(
-            Column,
-            name=self.name or "",
-            type=(self.type or "").replace(" ", ""),
-            nullable=self.nullable,
-            description=self.description or "",
-        )
+        return unchecked(Column, **{"name": "", "type": "", **self.sound()})
 
 
 class DeclaredTable(Declaration):
@@ -104,8 +108,8 @@ class DeclaredTable(Declaration):
     version: int = Field(1, description="Given by the gateway, from 1.")
     primary_key: ColumnNames = Field([], description="`rowId` is the row's id.")
     soft_delete: bool = False
-    external_id_column: StrictStr = ""
-    source_table: Annotated[str, _SOURCE_TABLE] = ""
+    external_id_column: StrictStr = NOT_GIVEN
+    source_table: Annotated[str, _SOURCE_TABLE] = NOT_GIVEN
     append: bool = Field(default=False, description="Rows are events: written once, never changed.")
     partition: list[Annotated[str, _PARTITION]] = Field(
         [],
@@ -119,26 +123,12 @@ class DeclaredTable(Declaration):
     sort: ColumnNames = Field([])
 
     def made(self) -> TableSchema:
-        """Return the record, unchecked; without what could not be read."""
+        fields = {"table": "", **self.sound()}
         columns = tuple(one.made() for one in self.columns or ())
-        names = {one.name for one in columns}
-        keys = (ROW_ID if one == _ROW_ID not in names else one for one in self.primary_key or ())
-        given = self.model_fields_set
-        return unchecked(
-            TableSchema,
-            table=self.table or "",
-            columns=columns,
-            version=self.version or 1,
-            primary_key=tuple(filter(None, keys)),
-            soft_delete=self.soft_delete,
-            external_id_column=self.external_id_column if "external_id_column" in given else None,
-            source_table=self.source_table if "source_table" in given else None,
-            append=self.append,
-            partition=tuple(one.replace(" ", "") for one in self.partition or () if one),
-            keep_tombstones=self.keep_tombstones,
-            delete_wins=self.delete_wins,
-            sort=tuple(filter(None, self.sort or ())),
-        )
+        key = fields.get("primary_key", ())
+        if _ROW_ID not in {one.name for one in columns}:
+            key = tuple(ROW_ID if one == _ROW_ID else one for one in key)
+        return unchecked(TableSchema, **fields | {"columns": columns, "primary_key": key})
 
 
 class DeclaredStrict(Declaration):

@@ -105,16 +105,22 @@ VALUE: Final = Form(
 Tables = Annotated[list[Annotated[str, TABLE_NAME]], Field(description="None: all tables.")]
 
 
-class DeclaredFilter(Declaration):
-    """One condition on one column."""
-
-    column: Annotated[str, COLUMN_NAME]
+class _Compared(Declaration):
     op: Annotated[str, one_of(OPERATORS)]
     value: Annotated[Any, VALUE]
 
+    def compared(self) -> tuple[str, Operand]:
+        """Return both; empty what could not be read."""
+        return self.op or "", () if self.value is None else self.value
+
+
+class DeclaredFilter(_Compared):
+    """One condition on one column."""
+
+    column: Annotated[str, COLUMN_NAME]
+
     def made(self) -> Filter:
-        """Return the record; without what could not be read."""
-        return Filter(self.column or "", self.op or "", () if self.value is None else self.value)
+        return Filter(self.column or "", *self.compared())
 
 
 Filters = Annotated[list[DeclaredFilter], Field(max_length=FILTERS_MAX)]
@@ -129,24 +135,19 @@ class DeclaredBucket(Declaration):
     write: Filters = Field([])
 
     def made(self) -> Bucket:
-        """Return the record; without what could not be read."""
         write = _made(self.write) if "write" in self.model_fields_set else None
         return Bucket(self.name or "", named(self.tables), _made(self.filters), write)
 
 
-class DeclaredClaimFilter(Declaration):
+class DeclaredClaimFilter(_Compared):
     """One condition on one claim of a token."""
 
     claim: Annotated[Any, CLAIM] = Field(
         description="A claim of the token; nested ones by a dotted path."
     )
-    op: Annotated[str, one_of(OPERATORS)]
-    value: Annotated[Any, VALUE]
 
     def made(self) -> ClaimFilter:
-        """Return the record; without what could not be read."""
-        value = () if self.value is None else self.value
-        return ClaimFilter(self.claim or Claim(()), self.op or "", value)
+        return ClaimFilter(self.claim or Claim(()), *self.compared())
 
 
 class DeclaredOmission(Declaration):
@@ -163,7 +164,6 @@ class DeclaredOmission(Declaration):
     )
 
     def made(self) -> Omission:
-        """Return the record; without what could not be read."""
         unless = tuple(one.made() for one in self.unless or ())
         return Omission(frozenset(filter(None, self.columns or ())), named(self.tables), unless)
 
