@@ -60,7 +60,10 @@ DELIVERY = (
 )
 # What the job of large flows shares with the function that polls them.
 FLOWS = (
-    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("adapters", "compat", "connectors")),
+    *(
+        (LIBRARY, f"lakesync/{name}/**/*.py")
+        for name in ("adapters", "compat", "connectors", "declare")
+    ),
     *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("flows", "materialise")),
     *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("buffer", "gateway", "log")),
     (LIBRARY, "lakesync/runtime/*.py"),

@@ -238,7 +238,7 @@ def test_a_schema_is_saved_and_extended_by_a_column() -> None:
     Path("grown.json").write_text('{"table": "grown", "columns": []}')
     done = run("schema", "put", "grown.json")
     assert done.exit_code == 1
-    assert done.stderr.startswith("error: a schema needs 1 to ")
+    assert "columns: a schema needs 1 to " in done.stderr
 
 
 def test_flush_reports_the_numbers_of_batches_and_deltas() -> None:
@@ -273,7 +273,7 @@ def test_flushing_settings_are_saved_and_shown() -> None:
     }  # fmt: skip
     Path("flushing.json").write_text('{"evry": 900}')
     refused = run("flushing", "put", "flushing.json")
-    assert (refused.exit_code, "there is no field evry" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "evry: there is no such field" in refused.stderr) == (1, True)
     Path("flushing.json").write_text("{}")
     assert run("flushing", "put", "flushing.json").stdout.startswith(
         "in force: flushed by the schedule"
