@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
+DOORS: Final = ("connectors", "destinations", "flows", "schemas", "sync_rules")
+"""What other folders may import, beside the names of this module."""
 M = TypeVar("M", bound="BaseModel")
 NOT_GIVEN: Final[Any] = None
 """The value of a field that was left out; pydantic's `model_fields_set` tells."""
