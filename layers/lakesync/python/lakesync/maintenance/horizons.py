@@ -115,7 +115,7 @@ class Trimmer:
             return TrimReport()
         horizon = heads[MAIN_LANE].trimmed
         if horizon < min(until, max(head.last_logged for head in heads.values())):
-            self._buffer.raise_horizon(gateway, until)
+            self._raise(gateway, until)
             horizon = until
         finished = all(
             self._drop(gateway, lane, horizon, has_time)
@@ -123,6 +123,9 @@ class Trimmer:
             for lane, head in heads.items()
         )
         return TrimReport(max(horizon, until), finished)
+
+    def _raise(self, gateway: str, until: Stamp) -> None:
+        self._buffer.raise_horizon(gateway, until)
 
     def _empty(self, gateway: str, lane: str, head: Head, horizon: Stamp) -> bool:
         """Remove a head's entries if none of them is above the horizon; False if it just moved."""
