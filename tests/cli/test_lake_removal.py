@@ -22,15 +22,15 @@ from lakesync.materialise.glue_views import GlueViews
 from lakesync.materialise.lake_catalogue import LakeCatalogue
 from lakesync.materialise.lake_schema import STACK, STATE_TABLE, LakeColumn
 from lakesync.materialise.views import ViewedTable
-from tools.local_stack.aws_emulator import start_emulator
 from tools.local_stack.iceberg_rest import start_iceberg_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tools.local_stack.aws_emulator import Emulator
 
-BUCKET = "lake"
+BUCKET = "lake-removal"
 PREFIX = "lakesync_1a2b3c4d"
 NOTHING = {"lake tables": 0, "object versions": 0}
 
@@ -57,8 +57,8 @@ class Emulated:
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[Emulated]:
-    with pytest.MonkeyPatch.context() as patch, start_emulator() as emulator:
+def aws(emulator: Emulator) -> Iterator[Emulated]:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         emulated = Emulated(emulator.client_options())

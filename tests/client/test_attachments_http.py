@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ from lakesync.errors import LakeSyncError, Retry
 from lakesync.ports import SignedRequest
 from lakesync.result import Err
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tools.local_stack.aws_emulator import Emulator
 
 PLACE = ("todos", "t1", "photo")
 FILE = Attachment("0" * 32, "a" * 64, 7, "text/plain")
@@ -32,13 +34,14 @@ SIGNED = SignedRequest("https://store/attachments/1?X-Amz-Signature=s", {"x-sign
 
 
 @pytest.fixture
-def served() -> Iterator[LocalGateway]:
+def served(emulator: Emulator) -> Iterator[LocalGateway]:
     """A gateway whose attachments are on S3."""
-    with start_emulator() as emulator, serve_gateway() as gateway:
+    with serve_gateway() as gateway:
         config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
         s3: Any = boto3.client("s3", config=config, **emulator.client_options())
-        s3.create_bucket(Bucket="lake")
-        gateway.signed = S3SignedObjects("lake", s3)
+        bucket = f"attachments-{uuid.uuid4().hex}"
+        s3.create_bucket(Bucket=bucket)
+        gateway.signed = S3SignedObjects(bucket, s3)
         yield gateway
         s3.close()
 

@@ -18,10 +18,9 @@ from lakesync.errors import AdapterFailed, AdapterRefused, AdapterUnreachable, V
 from lakesync.result import Err, Ok, Result
 from lakesync.testing.connector_contract import ConnectorContract, Reader
 from tests.support.lake import Objects
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from lakesync.errors import LakeSyncError
     from tools.local_stack.aws_emulator import Emulator
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
 POLL_S = 4_000_000_000 // 60 * 60
 """When the contract's polls begin, in whole minutes."""
 EMULATED = pytest.mark.emulator
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    with start_emulator() as running:
-        yield running
 
 
 class Account:

@@ -12,39 +12,16 @@ from lakesync.buffer.dynamo_items import DynamoItemStore
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore
 from tests.support.modelled import modelled_buffer
-from tests.support.stores import TABLE, Servers
-from tools.local_stack.aws_emulator import start_emulator
+from tests.support.stores import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.buffer.items import ItemStore
     from lakesync.ports import Buffer
+    from tests.support.stores import Address
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
-    """The local DynamoDBs, started when they are first asked for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        servers = Servers()
-        try:
-            yield servers
-        finally:
-            servers.close()
-
-
-@pytest.fixture(scope="session")
-def bucket_endpoint() -> Iterator[str]:
-    """The AWS emulator's S3, by its address."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        with start_emulator() as emulator:
-            yield str(emulator.client_options()["endpoint_url"])
 
 
 @pytest.fixture
@@ -57,7 +34,7 @@ def in_moto(credentials: None) -> Iterator[None]:
 
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What requests to the model are signed with."""
+    """What requests are signed with."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
 
@@ -66,7 +43,6 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     params=[
         "memory",
         "model",
-        pytest.param("emulator", marks=pytest.mark.emulator),
         pytest.param("dynamodb_local", marks=pytest.mark.emulator),
     ]
 )
@@ -81,11 +57,11 @@ def buffer(store: str, request: pytest.FixtureRequest) -> Buffer:
     """A buffer of each implementation."""
     if store == "memory":
         return MemoryBuffer()
+    request.getfixturevalue("credentials")
     if store == "model":
-        request.getfixturevalue("credentials")
         return modelled_buffer()
-    servers: Servers = request.getfixturevalue("servers")
-    return (servers.emulator() if store == "emulator" else servers.dynamodb_local()).buffer()
+    address: Address = request.getfixturevalue("dynamodb_local")
+    return address.buffer()
 
 
 @pytest.fixture
@@ -93,11 +69,10 @@ def item_store(store: str, request: pytest.FixtureRequest) -> ItemStore:
     """An item store of each implementation."""
     if store == "memory":
         return MemoryItemStore()
+    request.getfixturevalue("credentials")
     if store == "model":
-        request.getfixturevalue("credentials")
         return DynamoItemStore(TABLE, modelled_buffer()._call)
-    servers: Servers = request.getfixturevalue("servers")
-    address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
+    address: Address = request.getfixturevalue("dynamodb_local")
     return DynamoItemStore(TABLE, address.caller())
 
 

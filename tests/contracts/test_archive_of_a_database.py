@@ -16,18 +16,19 @@ from tests.support.buckets import BucketDatabases
 from tests.support.destinations import SqlDestination, new_table, postgres_dialect
 
 if TYPE_CHECKING:
+    from tools.local_stack.aws_emulator import Emulator
     from tools.local_stack.databases import Database
 
 
 @pytest.mark.law("E9", "P10", "P15")
 @pytest.mark.emulator
 def test_history_moves_from_postgres_into_a_bucket(
-    postgres: Database, bucket_endpoint: str, credentials: None
+    postgres: Database, emulator: Emulator, credentials: None
 ) -> None:
     del credentials
     table = new_table()
     database = SqlDestination(postgres_dialect(postgres)).adapter()
-    archive = BucketDatabases(bucket_endpoint).archive("acme/warehouse/1")
+    archive = BucketDatabases(emulator.endpoint).archive("acme/warehouse/1")
     deltas = numbered(table, 12)
     database.insert_deltas(batch(table, deltas)).unwrap()
     both = Lifecycle(database, archive)

@@ -21,12 +21,12 @@ from lakesync.errors import LakeSyncError
 from lakesync.runtime.settings import AttachmentSettings
 from lakesync.runtime.wiring import signed_objects
 from tests.support.waiting import PATIENCE_S
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lakesync.ports import SignedObjects, SignedRequest
+    from tools.local_stack.aws_emulator import Emulator
 
 _numbers = itertools.count()
 PART = b"x" * 5_242_880
@@ -43,18 +43,12 @@ class World:
     receive: Callable[[SignedRequest, int], bytes]
 
 
-@pytest.fixture(scope="module")
-def options() -> Iterator[dict[str, Any]]:
-    with start_emulator() as emulator:
-        yield dict(emulator.client_options())
-
-
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.emulator)])
 def world(request: pytest.FixtureRequest) -> World:
     """An empty store of each kind."""
     if request.param == "memory":
         return in_memory()
-    return on_s3(request.getfixturevalue("options"))
+    return on_s3(request.getfixturevalue("emulator"))
 
 
 def in_memory() -> World:
@@ -72,9 +66,9 @@ def in_memory() -> World:
     )
 
 
-def on_s3(options: dict[str, Any]) -> World:
+def on_s3(emulator: Emulator) -> World:
     config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
-    client: Any = boto3.client("s3", config=config, **options)
+    client: Any = boto3.client("s3", config=config, **emulator.client_options())
     bucket = f"attachments-{next(_numbers)}"
     client.create_bucket(Bucket=bucket)
 
@@ -175,9 +169,9 @@ def test_second_completed_upload_of_a_key_leaves_its_size_unchanged(world: World
 
 @pytest.mark.emulator
 def test_signed_urls_cover_length_and_checksum_and_put_only_new_objects(
-    options: dict[str, Any],
+    emulator: Emulator,
 ) -> None:
-    objects = on_s3(options).objects
+    objects = on_s3(emulator).objects
     put = objects.sign_put("attachments/g1/one", 3, digest(b"abc"))
     part = objects.sign_part("attachments/g1/one", "u", 1, 3, digest(b"abc"))
 

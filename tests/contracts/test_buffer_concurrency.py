@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WRITERS = 16
 READERS = 3
-PUSHES = {"memory": 15, "model": 6, "emulator": 6, "dynamodb_local": 3}
+PUSHES = {"memory": 15, "model": 6, "dynamodb_local": 3}
 """Of each writer; a transaction takes DynamoDB Local ten times as long as the others."""
 PATIENT = Limits(commit_deadline_ms=60_000)
 

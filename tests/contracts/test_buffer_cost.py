@@ -20,7 +20,7 @@ from tests.support.gateways import GivenTime, administrator, puller, pusher
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Push
-    from tests.support.stores import Address, Servers
+    from tests.support.stores import Address
 
 pytestmark = pytest.mark.emulator
 
@@ -28,8 +28,8 @@ EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "
 
 
 @pytest.fixture
-def address(servers: Servers) -> Address:
-    return servers.emulator()
+def address(emulated_dynamodb: Address, credentials: None) -> Address:
+    return emulated_dynamodb
 
 
 class Meter:
@@ -168,11 +168,11 @@ def test_small_push_writes_two_items_unless_entries_move_into_the_log(
 
 
 @pytest.mark.law("B18")
-@pytest.mark.parametrize("server", ["emulator", "dynamodb_local"])
+@pytest.mark.parametrize("server", ["emulated_dynamodb", "dynamodb_local"])
 def test_heads_of_forty_shards_are_read_for_two_units(
-    servers: Servers, gateway: str, server: str
+    request: pytest.FixtureRequest, credentials: None, gateway: str, server: str
 ) -> None:
-    meter = Meter(servers.dynamodb_local() if server == "dynamodb_local" else servers.emulator())
+    meter = Meter(request.getfixturevalue(server))
     time = GivenTime(WALL_MS)
     admin, service = administrator(meter.buffer, time_=time), pusher(meter.buffer, time_=time)
     tables = [f"t{number}" for number in range(SHARDS_MAX)]
@@ -267,8 +267,10 @@ def test_pull_without_new_deltas_from_several_lanes_is_two_round_trips(
     assert meter.calls == {"GetItem": 1, "Query": 1}
 
 
-def test_dynamodb_local_reports_the_read_units_of_our_rule(servers: Servers, gateway: str) -> None:
-    address = servers.dynamodb_local()
+def test_dynamodb_local_reports_the_read_units_of_our_rule(
+    dynamodb_local: Address, credentials: None, gateway: str
+) -> None:
+    address = dynamodb_local
     reported: Counter[str] = Counter()
     by_rule = []
     network = Network(address.endpoint)

@@ -103,7 +103,7 @@ def make(
             request.getfixturevalue("in_moto")
             return BucketDatabases().adapter("g")
         if kind == "archived_postgres":
-            buckets = BucketDatabases(request.getfixturevalue("bucket_endpoint"))
+            buckets = BucketDatabases(request.getfixturevalue("emulator").endpoint)
             return Lifecycle(database("postgres"), buckets.archive("g"))
         if kind == "iceberg":
             lake = LakeDatabases(request.getfixturevalue("tmp_path_factory").mktemp("lake"))

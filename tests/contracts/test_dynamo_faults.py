@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.buffer.caller import Send
-    from tests.support.stores import Address, Servers
+    from tests.support.stores import Address
 
 pytestmark = pytest.mark.emulator
 
@@ -31,8 +31,8 @@ Answer = tuple[int, bytes]
 
 
 @pytest.fixture
-def address(servers: Servers) -> Address:
-    return servers.emulator()
+def address(emulated_dynamodb: Address, credentials: None) -> Address:
+    return emulated_dynamodb
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def opens(request: pytest.FixtureRequest, credentials: None) -> Iterator[Opens]:
         yield BucketDatabases().adapter
         return
     if kind == "iceberg_in_glue":
-        yield GlueDatabases(request.getfixturevalue("bucket_endpoint")).adapter
+        yield GlueDatabases(request.getfixturevalue("emulator").endpoint).adapter
         return
     server = request.getfixturevalue(kind)
     end: Any

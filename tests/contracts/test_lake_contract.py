@@ -32,7 +32,6 @@ from lakesync.errors import (
 )
 from lakesync.testing.lake_contract import LakeContract, check_pages
 from tests.support.destinations import postgres_dialect
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,16 +54,10 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with start_emulator() as emulator:
-        yield str(emulator.client_options()["endpoint_url"])
-
-
 @pytest.fixture(
     params=[
         "memory", "s3",
-        pytest.param("endpoint", marks=pytest.mark.emulator),
+        pytest.param("emulator", marks=pytest.mark.emulator),
         pytest.param("postgres", marks=pytest.mark.emulator),
     ]
 )  # fmt: skip
@@ -88,7 +81,7 @@ def lake(request: pytest.FixtureRequest) -> Iterator[LakeAdapter]:
         with closing(PostgresObjects(own)) as objects:
             yield objects
     else:
-        address = request.getfixturevalue("endpoint")
+        address = request.getfixturevalue("emulator").endpoint
         boto3.client("s3", endpoint_url=address).create_bucket(Bucket=bucket)
         yield s3_adapter(bucket, endpoint=address, region=REGION, path_style=True)
 

@@ -38,7 +38,7 @@ from tests.support.stores import TABLE
 if TYPE_CHECKING:
     from lakesync.buffer.items import ItemStore
     from lakesync.ports import Buffer, GatewayItems
-    from tests.support.stores import Address, Servers
+    from tests.support.stores import Address
 
 EVENTS = {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}
 KINDS = {
@@ -95,8 +95,8 @@ def stored(store: str, request: pytest.FixtureRequest) -> Stored:
         modelled: Any = request.getfixturevalue("buffer")
         caller, address = modelled._call, None
     else:
-        servers: Servers = request.getfixturevalue("servers")
-        address = servers.emulator() if store == "emulator" else servers.dynamodb_local()
+        request.getfixturevalue("credentials")
+        address = request.getfixturevalue("dynamodb_local")
         caller = address.caller()
     side = DynamoItemStore(TABLE, caller)
     return Stored(DynamoBuffer(TABLE, caller), DynamoRemoval(TABLE, caller), side, address)

@@ -13,24 +13,22 @@ from tests.support.some import some
 PAGE = ROOT / "docs" / "testing.md"
 STAND_INS = {
     "moto": ("moto",),
-    "DynamoDB Local": (
-        "tests.support.stores.Servers",
-        "tools.local_stack.dynamodb_local.start_dynamodb_local",
-    ),
+    "DynamoDB Local": ("tools.local_stack.dynamodb_local.start_dynamodb_local",),
     "the AWS emulator": (
         "tools.local_stack.aws_emulator",
         "tests.support.emulated_stack",
-        "tests.support.stores.Servers",
         "tests.glue.support.deployed_job",
     ),
 }
 """By what the page calls it, the modules through which tests reach it."""
 FIXTURES = {
     "moto": {"in_moto"},
-    "DynamoDB Local": {"servers", "buffer", "item_store"},
-    "the AWS emulator": {"servers", "buffer", "item_store", "bucket_endpoint"},
+    "DynamoDB Local": {"dynamodb_local", "buffer", "item_store"},
+    "the AWS emulator": {"emulator", "emulated_dynamodb"},
 }
-"""The fixtures of the contract suites that do it for their tests."""
+"""The fixtures that do it for tests."""
+OF_CONTRACTS = {"in_moto", "buffer", "item_store"}
+"""Those of the contract suites; elsewhere these names are of something else."""
 
 
 def users(stand_in: str) -> list[str]:
@@ -39,19 +37,20 @@ def users(stand_in: str) -> list[str]:
         module.name.removeprefix("tests/")
         for module in modules("tests/")
         if "/test_" in module.name
+        and module.name != "tests/house/test_stand_ins.py"
         and (reaches(module, STAND_INS[stand_in]) or FIXTURES[stand_in] & requested(module))
     )
 
 
 def requested(module: Module) -> set[str]:
-    """Return the fixtures of the contract suites that a module of theirs requests."""
-    if not module.name.startswith("tests/contracts/"):
-        return set()
+    """Return the names of fixtures that a module requests."""
     functions = [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)]
     arguments = {one.arg for function in functions for one in function.args.args}
     texts = {node.value for node in ast.walk(module.tree)
              if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
     own = {function.name for function in functions}
+    if not module.name.startswith("tests/contracts/"):
+        own |= OF_CONTRACTS
     return (arguments | texts) - own
 
 

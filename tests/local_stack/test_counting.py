@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
 from lakesync.materialise.iceberg_table import LakeFileIO
-from tools.local_stack.aws_emulator import Emulator, start_emulator
 from tools.local_stack.emulator.count_patches import PATH, dynamo_units, steps
+
+if TYPE_CHECKING:
+    from tools.local_stack.aws_emulator import Emulator
 
 
 def _counts(emulator: Emulator) -> dict[str, float]:
@@ -22,26 +25,27 @@ def _counts(emulator: Emulator) -> dict[str, float]:
 
 
 @pytest.mark.emulator
-def test_small_lake_file_is_written_in_one_request_and_a_large_one_completely() -> None:
-    with start_emulator() as emulator:
-        s3 = boto3.client("s3", **emulator.client_options())
-        s3.create_bucket(Bucket="lake")
-        files = LakeFileIO({
-            "s3.endpoint": emulator.endpoint, "s3.region": emulator.region,
-            "s3.access-key-id": "test", "s3.secret-access-key": "test",
-        })  # fmt: skip
-        before = _counts(emulator)
-        with files.new_output("s3://lake/small").create() as small:
-            small.write(b"x" * 1_000)
-        after = _counts(emulator)
-        large = bytes(range(256)) * 50_000
-        with files.new_output("s3://lake/large").create() as written:
-            written.write(large)
+def test_small_lake_file_is_written_in_one_request_and_a_large_one_completely(
+    emulator: Emulator,
+) -> None:
+    s3 = boto3.client("s3", **emulator.client_options())
+    s3.create_bucket(Bucket="counted")
+    files = LakeFileIO({
+        "s3.endpoint": emulator.endpoint, "s3.region": emulator.region,
+        "s3.access-key-id": "test", "s3.secret-access-key": "test",
+    })  # fmt: skip
+    before = _counts(emulator)
+    with files.new_output("s3://counted/small").create() as small:
+        small.write(b"x" * 1_000)
+    after = _counts(emulator)
+    large = bytes(range(256)) * 50_000
+    with files.new_output("s3://counted/large").create() as written:
+        written.write(large)
 
-        assert after["s3.PUT"] - before["s3.PUT"] == 1
-        assert after.get("s3.POST", 0) == before.get("s3.POST", 0)
-        assert s3.get_object(Bucket="lake", Key="large")["Body"].read() == large
-        assert s3.get_object(Bucket="lake", Key="small")["Body"].read() == b"x" * 1_000
+    assert after["s3.PUT"] - before["s3.PUT"] == 1
+    assert after.get("s3.POST", 0) == before.get("s3.POST", 0)
+    assert s3.get_object(Bucket="counted", Key="large")["Body"].read() == large
+    assert s3.get_object(Bucket="counted", Key="small")["Body"].read() == b"x" * 1_000
 
 
 PUT = {"Put": {"TableName": "t", "Item": {"pk": {"S": "a"}, "v": {"B": "eHh4"}}}}

@@ -24,18 +24,19 @@ from lakesync.materialise.sharing import (
 from lakesync.materialise.views import ViewedTable
 from tests.glue.support.files import FileStore
 from tests.support.athena import read_document
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PREFIX = "ls"
+    from tools.local_stack.aws_emulator import Emulator
+
+PREFIX = "kept"
 STACK = "arn:aws:cloudformation:us-east-1:1:stack/one/1"
 PLACE = shared_database(PREFIX)
 DELAY = LakeColumn("delay", "integer", "delay")
 NOTE = LakeColumn("note", "string", "note")
-MEMBER = Member("ls_acme", "flights", "state", (DELAY,))
+MEMBER = Member("kept_acme", "flights", "state", (DELAY,))
 NAMES = ("flights", "flights__rows", "flights__live")
 
 
@@ -46,15 +47,12 @@ def table(gateway: str, *columns: LakeColumn, written: str = "flights") -> Viewe
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch, start_emulator() as emulator:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        make: Any = boto3.client
-        glue = make("glue", **emulator.client_options())
-        for gateway in ("acme", "blue"):
-            glue.create_database(DatabaseInput={"Name": f"{PREFIX}_{gateway}"})
-        yield glue
+def client(emulator: Emulator) -> Any:
+    make: Any = boto3.client
+    glue = make("glue", **emulator.client_options())
+    for gateway in ("acme", "blue"):
+        glue.create_database(DatabaseInput={"Name": f"{PREFIX}_{gateway}"})
+    return glue
 
 
 @pytest.fixture
@@ -96,13 +94,13 @@ def sql_of(glue: Any, name: str = "flights__rows") -> str:
 @pytest.mark.law("L24")
 def test_tables_and_columns_join_a_share_when_runs_create_them(store: FileStore, glue: Any) -> None:
     assert a_run(store, glue).keep(table("acme", DELAY)) == {}
-    assert "ls_blue" not in sql_of(glue)
+    assert "kept_blue" not in sql_of(glue)
     run = a_run(store, glue)
     assert run.keep(table("blue", DELAY, NOTE)) == {}
     assert run.keep(table("blue", DELAY, written="planes")) == {}
     for name in NAMES:
-        assert '"ls_acme"' in sql_of(glue, name)
-        assert '"ls_blue"' in sql_of(glue, name)
+        assert '"kept_acme"' in sql_of(glue, name)
+        assert '"kept_blue"' in sql_of(glue, name)
         assert "planes" not in sql_of(glue, name)
     assert 'CAST(NULL AS varchar) AS "note"' in sql_of(glue)
     assert run.keep(table("acme", DELAY, NOTE)) == {}
@@ -146,8 +144,8 @@ def test_two_concurrent_runs_leave_views_of_the_later_share(store: FileStore, gl
 
     run = KeptViews(Overtaken(glue), shares(store), PREFIX, STACK)
     assert run.keep(table("acme", DELAY)) == {}
-    assert '"ls_blue"' in sql_of(glue)
-    assert '"ls_acme"' in sql_of(glue)
+    assert '"kept_blue"' in sql_of(glue)
+    assert '"kept_acme"' in sql_of(glue)
 
 
 def test_concurrent_changes_of_a_share_lose_no_member(store: FileStore) -> None:
@@ -175,18 +173,18 @@ def test_concurrent_changes_of_a_share_lose_no_member(store: FileStore) -> None:
 
 @pytest.mark.emulator
 def test_fault_of_a_share_is_reported_and_affects_no_table(store: FileStore, glue: Any) -> None:
-    glue.create_database(DatabaseInput={"Name": "ls_wide"})
+    glue.create_database(DatabaseInput={"Name": "kept_wide"})
     wide = tuple(LakeColumn(f"column_{n:03}", "timestamp", f"c{n}") for n in range(500))
     faults = dict(a_run(store, glue).keep(table("wide", *wide)))
     shared = faults.pop(f"{PLACE}.flights__live")
     assert shared == "the table of wide is too wide for one"
     assert faults == {"flights__live": f"its text is longer than {TEXT_CHARACTERS_MAX} characters"}
-    assert '"ls_wide"' in sql_of(glue)
+    assert '"kept_wide"' in sql_of(glue)
 
     store.put(share_key("broken"), json.dumps({"table": "flights"}).encode())
     faults = dict(a_run(store, glue).keep(table("acme", DELAY)))
     assert faults == {"shares": "KeyError: 'members'"}
-    assert glue.get_table(DatabaseName="ls_acme", Name="flights__rows")
+    assert glue.get_table(DatabaseName="kept_acme", Name="flights__rows")
 
 
 @pytest.mark.emulator

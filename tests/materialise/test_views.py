@@ -24,12 +24,12 @@ from lakesync.materialise.views import DIALECTS, ViewedTable, schema_statement, 
 from tests.support.athena import read_document
 from tests.support.some import some
 from tests.support.strategies import column_types
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lakesync.materialise.lake_schema import Kind
+    from tools.local_stack.aws_emulator import Emulator
+
+DATABASE = "lakesync_acme"
 
 STACK = "arn:aws:cloudformation:us-east-1:1:stack/one/1"
 TYPES = ("string", "number", "boolean", "json", "null", "integer", "timestamp", "date", "bytes")
@@ -44,17 +44,17 @@ def viewed(
     kind: Kind = STATE_TABLE, columns: tuple[LakeColumn, ...] = COLUMNS, name: str = "flights"
 ) -> ViewedTable:
     comments = {column.name: column.comment for column in columns}
-    return ViewedTable("lakesync_acme", name, kind, columns, STACK, comments)
+    return ViewedTable(DATABASE, name, kind, columns, STACK, comments)
 
 
 @pytest.mark.parametrize("engine", DIALECTS)
 @pytest.mark.parametrize("kind", [STATE_TABLE, EVENTS_TABLE], ids=["state", "events"])
 def test_view_statements_parse_in_every_engine(engine: str, kind: Kind) -> None:
     for view in some(views_of(viewed(kind), engine)):
-        (parsed,) = sqlglot.parse(view.statement("lakesync_acme", engine), read=engine)
+        (parsed,) = sqlglot.parse(view.statement(DATABASE, engine), read=engine)
         assert isinstance(parsed, sqlglot.exp.Create)
         assert parsed.kind == "VIEW"
-        assert (parsed.this.db, parsed.this.name) == ("lakesync_acme", view.name)
+        assert (parsed.this.db, parsed.this.name) == (DATABASE, view.name)
         assert parsed.expression.named_selects == [name for name, _ in view.columns]
         assert view.columns[0] == ("_id", "string")
         assert not any(name.startswith("_") for name, _ in view.columns[1:])
@@ -83,7 +83,7 @@ def test_rows_view_hides_tombstones_and_shows_all_events() -> None:
     columns = (LakeColumn("order", "integer", "order"),)
     for kind, shown in ((STATE_TABLE, [("a", 1)]), (EVENTS_TABLE, [("a", 1), ("b", 2)])):
         view = next(iter(views_of(viewed(kind, columns), "duckdb")))
-        database.execute(view.statement("lakesync_acme", "duckdb"))
+        database.execute(view.statement(DATABASE, "duckdb"))
         assert database.sql("FROM lakesync_acme.flights__rows").fetchall() == shown
 
 
@@ -96,8 +96,8 @@ def test_duckdb_views_read_an_attached_catalogue() -> None:
     database.execute("CREATE TABLE lake.lakesync_acme.flights AS FROM stored")
     columns = (LakeColumn("order", "integer", "order"),)
     (view,) = views_of(viewed(EVENTS_TABLE, columns), "duckdb", "lake")
-    database.execute(schema_statement("lakesync_acme", "duckdb"))
-    database.execute(view.statement("lakesync_acme", "duckdb"))
+    database.execute(schema_statement(DATABASE, "duckdb"))
+    database.execute(view.statement(DATABASE, "duckdb"))
 
     assert database.sql("FROM lakesync_acme.flights__rows").fetchall() == [("a", 1), ("b", 2)]
 
@@ -128,7 +128,7 @@ def test_athena_view_document_is_read_back_unchanged(types: list[str], kind: Kin
         document = read_document(kept["ViewOriginalText"])
 
         assert document["originalSql"] == view.select
-        assert (document["catalog"], document["schema"]) == ("awsdatacatalog", "lakesync_acme")
+        assert (document["catalog"], document["schema"]) == ("awsdatacatalog", DATABASE)
         names = [column["name"] for column in document["columns"]]
         assert names == ["_id", *(column.name for column in columns)]
         assert names == [column["Name"] for column in kept["StorageDescriptor"]["Columns"]]
@@ -147,18 +147,15 @@ def test_malformed_athena_view_document_is_refused(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def glue() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch, start_emulator() as emulator:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        make: Any = boto3.client
-        client = make("glue", **emulator.client_options())
-        client.create_database(DatabaseInput={"Name": "lakesync_acme"})
-        yield client
+def glue(emulator: Emulator) -> Any:
+    make: Any = boto3.client
+    client = make("glue", **emulator.client_options())
+    client.create_database(DatabaseInput={"Name": DATABASE})
+    return client
 
 
 def in_catalogue(glue: Any, name: str) -> dict[str, Any]:
-    table: dict[str, Any] = glue.get_table(DatabaseName="lakesync_acme", Name=name)["Table"]
+    table: dict[str, Any] = glue.get_table(DatabaseName=DATABASE, Name=name)["Table"]
     return table
 
 
@@ -199,7 +196,7 @@ def test_views_are_updated_only_when_their_table_changes(glue: Any) -> None:
 def test_table_of_others_with_the_name_of_a_view_is_kept_and_faults_are_reported(glue: Any) -> None:
     views, table = GlueViews(glue), viewed(name="theirs")
     other = {"Name": "theirs__live", "TableType": "EXTERNAL_TABLE"}
-    glue.create_table(DatabaseName="lakesync_acme", TableInput=other)
+    glue.create_table(DatabaseName=DATABASE, TableInput=other)
 
     assert views.keep(table) == {"theirs__live": OTHERS}
     assert in_catalogue(glue, "theirs__live")["TableType"] == "EXTERNAL_TABLE"

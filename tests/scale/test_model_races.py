@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from benchmarks.scale.world import World
 from tests.scale.test_model_answers import Asked
 from tests.support.stores import TABLE
-
-if TYPE_CHECKING:
-    from tests.support.stores import Servers
 
 WRITERS = 8
 WINS = 4
@@ -81,9 +78,11 @@ def check(counts: list[Counter[str]], send: Send, prefix: str) -> None:
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("server", ["emulator", "dynamodb_local"])
-def test_racing_threads_on_a_real_server_lose_no_update(servers: Servers, server: str) -> None:
-    real = Asked(getattr(servers, server)())
+@pytest.mark.parametrize("server", ["emulated_dynamodb", "dynamodb_local"])
+def test_racing_threads_on_a_real_server_lose_no_update(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    real = Asked(request.getfixturevalue(server))
 
     def send(operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         status, content = real(operation, json.dumps(request).encode())

@@ -1,12 +1,7 @@
-"""Every implementation of the buffer, ready to use: in memory, on the emulator, on DynamoDB Local.
-
-A server is started once for the whole run, by the first test that needs it.
-"""
+"""The buffer's table in a DynamoDB that runs on this machine."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
@@ -14,8 +9,6 @@ import pytest
 
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
-from tools.local_stack.aws_emulator import start_emulator
-from tools.local_stack.dynamodb_local import start_dynamodb_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,24 +46,6 @@ class Address(NamedTuple):
         self, *, send: Send | None = None, on_capacity: Callable[[str, float], None] | None = None
     ) -> DynamoBuffer:
         return DynamoBuffer(TABLE, self.caller(send=send, on_capacity=on_capacity))
-
-
-class Servers:
-    """Starts each server once and keeps it until the end."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self.emulator = cache(self._emulator)
-        self.dynamodb_local = cache(self._dynamodb_local)
-
-    def _emulator(self) -> Address:
-        return with_table(self._stack.enter_context(start_emulator()).client_options())
-
-    def _dynamodb_local(self) -> Address:
-        return with_table(self._stack.enter_context(start_dynamodb_local()).client_options())
-
-    def close(self) -> None:
-        self._stack.close()
 
 
 def with_table(options: Any) -> Address:
