@@ -20,7 +20,7 @@ from lakesync.connectors.sql.sql_settings import PostgresSettings
 from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.connectors.state import DeadLetters, Deletions, PollState
 from lakesync.core.messages import PushReceipt
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from tests.support.gateways import GivenTime, pusher
 from tests.support.lake import Objects
 from tests.support.polling import PollingByHand

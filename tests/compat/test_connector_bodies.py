@@ -8,7 +8,7 @@ import pytest
 
 from lakesync.compat.connector_bodies import translated
 from lakesync.connectors.registry import configured, connector_type
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:

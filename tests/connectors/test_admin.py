@@ -11,7 +11,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import registry
 from lakesync.connectors.connector_admin import CONNECTORS_MAX
 from lakesync.connectors.polls import LEASE_MS
-from lakesync.declare.connectors import EVERY_MINUTES_MAX, read_connector
+from lakesync.declare.flows import EVERY_MINUTES_MAX, read_connector
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,

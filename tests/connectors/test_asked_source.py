@@ -14,7 +14,7 @@ from lakesync.connectors.port import NO_ANSWER, Outside, SourceColumn, SourceTab
 from lakesync.connectors.registry import Definition, configured, connector_type
 from lakesync.connectors.sql import postgres_capture, sql_source
 from lakesync.connectors.sql.sql_types import answered
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
 from lakesync.runtime.invocations import sources_asked_by, with_source_questions

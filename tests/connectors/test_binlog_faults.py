@@ -14,7 +14,7 @@ from lakesync.connectors import FEED
 from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.sql import binlog, mysql_capture
 from lakesync.connectors.sql.sql_settings import MySqlSettings
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, BinlogWorld

@@ -19,7 +19,7 @@ from lakesync.connectors.sql.replication_slot import lsn_of, lsn_text
 from lakesync.connectors.sql.source_catalogue import PostgresSource
 from lakesync.connectors.sql.sql_settings import PostgresSettings
 from lakesync.core.delta import Op
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, CaptureWorld, SteppedSlot

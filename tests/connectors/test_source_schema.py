@@ -14,7 +14,7 @@ from lakesync.connectors import SourceColumn, SourceTable
 from lakesync.connectors.polls import CHANGES_KEPT_MAX, LOOK_MS, NOTE, SEVERE, WARNING, SourceSchema
 from lakesync.connectors.registry import Definition
 from lakesync.connectors.state import PollState, state_from
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterUnreachable
 from lakesync.gateway.admin_changes import Audit
 from lakesync.ports import AuditQuery

@@ -11,7 +11,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.delta import parse
 from lakesync.core.merge import view
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.wire.records import decode_row_state
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.mysql_server import end_sessions

@@ -16,7 +16,7 @@ from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.incoming_webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
 from lakesync.connectors.jira import REPEATED_S_MAX
 from lakesync.connectors.port import check_hub_signature, signature_of, standard_webhook
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import (
     AuthFailed,
     Backpressure,

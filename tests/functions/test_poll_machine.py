@@ -26,7 +26,7 @@ from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.core.flows import CONNECTORS, DATABASES, LAKES
 from lakesync.core.merge import fold, view
-from lakesync.declare.connectors import read_connector
+from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterRefused, RateLimited
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destination_admin import DestinationAdmin

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lakesync.connectors.port import Connector, ConnectorType, Outside, SourceTable
-    from lakesync.declare.connectors import DeclaredConnector
+    from lakesync.declare.flows import DeclaredConnector
     from lakesync.ports import (
         AccessStore,
         ConnectorStore,

@@ -15,7 +15,7 @@ from lakesync.connectors.port import ConnectorType
 from lakesync.connectors.state import state_from
 from lakesync.core.flows import FLOW
 from lakesync.declare import checked
-from lakesync.declare.connectors import EVERY_MINUTES_DEFAULT, NAME
+from lakesync.declare.flows import CONNECTOR_NAME, EVERY_MINUTES_DEFAULT
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err
 
@@ -166,7 +166,7 @@ def check_name(name: object) -> str:
         ValidationFailed: it is not.
     """
     try:
-        return str(NAME.read(name))
+        return str(CONNECTOR_NAME.read(name))
     except ValueError as error:
         raise ValidationFailed(str(error), field="name") from None
 

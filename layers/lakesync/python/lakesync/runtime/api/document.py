@@ -22,7 +22,7 @@ from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
 from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
 from lakesync.core.messages import ACTION_ID_BYTES_MAX, ACTIONS_MAX
 from lakesync.declare import components
-from lakesync.declare.connectors import DeclaredConnector
+from lakesync.declare.flows import DeclaredConnector
 from lakesync.gateway.attachments import UPLOAD_CHARS_MAX
 from lakesync.runtime.api import (
     CLIENT_ID,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from lakesync.adapters.database_types import database_kinds
 from lakesync.core.clock import stamp
 from lakesync.core.destinations import destination_to_json
-from lakesync.declare.connectors import read_connector
 from lakesync.declare.destinations import destination_reader
+from lakesync.declare.flows import read_connector
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.runtime import api
 from lakesync.runtime.api import NAME_FORM, Gateway, Path, Query, Router, audited, tried
