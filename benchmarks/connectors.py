@@ -15,12 +15,12 @@ from lakesync.adapters.network import ANYWHERE
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.poll import Poll
-from lakesync.connectors.sql.source_catalogue import PostgresSource
-from lakesync.connectors.sql.sql_settings import PostgresSettings
-from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.connectors.state import DeadLetters, Deletions, PollState
 from lakesync.core.messages import PushReceipt
 from lakesync.declare.flows import read_connector
+from lakesync.systems.postgres.postgres_settings import PostgresSettings
+from lakesync.systems.postgres.postgres_source import PostgresSource
+from lakesync.systems.sql.sql_source import SqlConnector
 from tests.support.gateways import GivenTime, pusher
 from tests.support.lake import Objects
 from tests.support.polling import PollingByHand

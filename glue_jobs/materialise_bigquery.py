@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Final
 
 import boto3
 
-from lakesync.adapters.connect import bigquery_jobs, read_connection
+from lakesync.adapters.connect import read_connection
 from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.delivery.deliverer import large_places
 from lakesync.runtime import deliver, wiring
 from lakesync.runtime.settings import DeliverSettings
+from lakesync.systems.bigquery.bigquery_jobs import bigquery_jobs
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
 from lakesync_spark.bigquery.run import run
 from lakesync_spark.common.arguments import parse_bigquery_arguments
 from lakesync_spark.common.session import start_session
 
 if TYPE_CHECKING:
-    from lakesync.adapters.bigquery_jobs import Jobs
     from lakesync.delivery.table_context import TableContext
+    from lakesync.systems.bigquery.bigquery_jobs import Jobs
 
 TAKING_S_MAX: Final = 3_600
 """How long a run begins writes. It ends by itself long before its job's time-out; another run is

@@ -14,8 +14,8 @@ from functools import partial
 import boto3
 from botocore.config import Config
 
-from lakesync.materialise.glue_views import GlueViews
 from lakesync.materialise.sharing import KeptViews, Shares
+from lakesync.materialise.views import GlueViews
 from lakesync.materialise.work_queue import GATEWAY_GROUPS, LakeStore
 from lakesync_spark.common.arguments import catalogue_settings, parse_arguments, region_of
 from lakesync_spark.common.session import start_session

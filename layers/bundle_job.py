@@ -27,8 +27,12 @@ OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
 SHARED = (
-    *("change_files", "glue_views", "lake_catalogue", "lake_rows", "lake_schema", "sharing"),
+    *("change_files", "lake_catalogue", "lake_rows", "lake_schema", "sharing"),
     *("views", "work_queue"),
+)
+BIGQUERY = (
+    *("__init__", "bigquery/__init__", "bigquery/bigquery_database", "bigquery/bigquery_jobs"),
+    *("bigquery/bigquery_ledger", "bigquery/bigquery_statements"),
 )
 RUNTIME = ("__init__", "deliver", "observe", "settings", "wiring")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
@@ -53,7 +57,7 @@ SOURCES = (
 # What the job of large BigQuery batches shares with the function that delivers.
 DELIVERY = (
     (LIBRARY, "lakesync/adapters/**/*.py"),
-    (LIBRARY, "lakesync/materialise/opening.py"),
+    *((LIBRARY, f"lakesync/systems/{name}.py") for name in BIGQUERY),
     (LIBRARY, "lakesync/buffer/*.py"),
     (LIBRARY, "lakesync/delivery/*.py"),
     *((LIBRARY, f"lakesync/runtime/{name}.py") for name in RUNTIME),
@@ -64,9 +68,10 @@ FLOWS = (
         (LIBRARY, f"lakesync/{name}/**/*.py")
         for name in ("adapters", "compat", "connectors", "declare")
     ),
-    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("flows", "materialise")),
+    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("actions", "flows", "materialise")),
     *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("buffer", "gateway", "log")),
     (LIBRARY, "lakesync/runtime/*.py"),
+    (LIBRARY, "lakesync/systems/**/*.py"),
 )
 MORE = {"materialise_bigquery": DELIVERY, "move_flow": FLOWS}
 # Glue's bucket keeps scripts by content; a timestamp would make every build another script.

@@ -9,8 +9,8 @@ import pytest
 from botocore import exceptions
 
 from lakesync.actions import Done, Outside, Run
+from lakesync.actions.declared_actions import EVENTBRIDGE, SQS, STEP_FUNCTIONS
 from lakesync.actions.engine import NOT_DONE, UNKNOWN
-from lakesync.actions.message_handlers import EVENTBRIDGE, SQS, STEP_FUNCTIONS
 from lakesync.connectors.registry import configured
 from lakesync.errors import (
     ActionFailed,

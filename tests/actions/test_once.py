@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from lakesync.actions.engine import LEASE_MS
-from lakesync.actions.registrations import registration_from
+from lakesync.actions.service import registration_from
 from lakesync.buffer.admin_stores import ItemRuns
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.core.messages import Action, ActionOutcome, ActionPush

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.actions import service
-from lakesync.actions.registrations import Asker, registration_from
+from lakesync.actions.engine import Asker
+from lakesync.actions.service import registration_from
 from lakesync.adapters import database_types
 from lakesync.core.messages import Action, ActionOutcome, ActionPush
 from lakesync.errors import ValidationFailed

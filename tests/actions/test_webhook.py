@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.actions import Done, Run, message_handlers
+from lakesync.actions import Done, Run, declared_actions
+from lakesync.actions.declared_actions import ANSWER_BYTES_MAX, Webhook, WebhookSettings
 from lakesync.actions.engine import NOT_DONE, UNKNOWN
-from lakesync.actions.message_handlers import ANSWER_BYTES_MAX, Webhook, WebhookSettings
-from lakesync.actions.registrations import registration_from
+from lakesync.actions.service import registration_from
 from lakesync.connectors.http import is_listed, target_of
 from lakesync.connectors.port import Outside, signature_of
 from lakesync.errors import (
@@ -265,4 +265,4 @@ def test_invalid_webhook_settings_are_refused_at_registration(
 
     assert "hush" not in refused.value.message
     assert acting.admin.all("g") == []
-    assert message_handlers.WEBHOOK.name == "webhook"
+    assert declared_actions.WEBHOOK.name == "webhook"

@@ -14,10 +14,10 @@ from lakesync.adapters.database import PlacedDelta, Position, RowImages, TableBa
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.postgres import PostgresObjects
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import Conflict, CursorExpired, ValidationFailed
 from lakesync.result import Err
+from lakesync.systems.postgres.postgres_dialect import PostgresObjects
 from lakesync.testing.database_contract import batch, history, numbered
 from tests.support.archives import Dying, archive_on
 from tests.support.destinations import postgres_dialect

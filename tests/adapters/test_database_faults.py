@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters import mysql, postgres
-from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import Position, values_of
 from lakesync.errors import (
     AdapterQuotaExceeded,
     AdapterRefused,
@@ -23,6 +21,8 @@ from lakesync.errors import (
     Conflict,
 )
 from lakesync.result import Err
+from lakesync.systems.mysql import mysql_dialect as mysql
+from lakesync.systems.postgres import postgres_dialect as postgres
 from lakesync.testing.database_contract import batch, merged, schema
 from tests.support.builders import delete, insert, update
 from tests.support.destinations import (

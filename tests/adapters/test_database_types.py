@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters.connect import read_connection
+from lakesync.adapters.connect import database_adapter, read_connection
 from lakesync.adapters.database import (
     DatabaseAdapter,
     DestinationDatabase,
@@ -20,9 +20,6 @@ from lakesync.adapters.database_types import GROUP, DatabasePlace, database_kind
 from lakesync.adapters.lake.adapter import LakeAdapter
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.mysql import MySql
-from lakesync.adapters.objects import ObjectsDatabase
-from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.standard import Dialect
 from lakesync.core.config import GatewayConfig
@@ -30,9 +27,11 @@ from lakesync.core.destinations import KINDS
 from lakesync.declare.destinations import read_destination
 from lakesync.declare.flows import read_flow
 from lakesync.errors import AdapterRefused, DestinationRefused, FlowRefused, ValidationFailed
-from lakesync.materialise.opening import opened_database
 from lakesync.result import Ok
 from lakesync.runtime.invocations import with_questions
+from lakesync.systems.mysql.mysql_dialect import MySql
+from lakesync.systems.objects import ObjectsDatabase
+from lakesync.systems.postgres.postgres_dialect import Postgres
 from tests.delivery.test_delivery import some
 from tests.delivery.world import World
 from tests.support.gateways import GATEWAY
@@ -80,7 +79,7 @@ def installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
 def refused(url: str) -> str:
     """Return why a database is not opened."""
     with pytest.raises(AdapterRefused) as raised:
-        opened_database(url, GATEWAY)
+        database_adapter(url, GATEWAY)
     return raised.value.message
 
 
@@ -91,7 +90,7 @@ def test_package_adds_a_database_kind_that_receives_the_secret(installs: Install
     assert database_kinds() == [*KINDS, "memo"], "what is built in is replaced by nobody"
     secret = read_connection('{"url": "memo://there", "credentials": {"key": "k"}}')
     assert (secret.kind, read_connection("memo://x").kind) == ("memo", "memo")
-    opened = opened_database(
+    opened = database_adapter(
         secret.url, GATEWAY, secret.credentials, history_ms=7, hosts=("10.0.0.0/8",)
     )
     assert isinstance(opened, MemoryDatabase)
@@ -151,7 +150,7 @@ def test_batches_waiting_for_a_broken_package_are_delivered_once_it_works(
     world = World()
     world.declare("other")
     installs("files", "import no_such_module", sqlite="SQLITE")
-    opened = partial(opened_database, f"sqlite://{tmp_path}/file", GATEWAY)
+    opened = partial(database_adapter, f"sqlite://{tmp_path}/file", GATEWAY)
     kept = world.databases["other"]
     monkeypatch.setattr(
         world, "databases", _Databases(lambda secret: opened() if secret == "file" else kept)
@@ -188,7 +187,7 @@ def test_administrator_check_reports_why_a_database_kind_is_unusable(installs: I
     installs("broken-databases", "import no_such_module", **BROKEN)
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
-        return opened_database(f"{kind}://{secret}", keeper)
+        return database_adapter(f"{kind}://{secret}", keeper)
 
     handler = with_questions(lambda *_: {}, opened)
     answer: Any = handler({"gateway": GATEWAY, "ask": {"kind": "broken", "secret": "s"}}, None)

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.actions.sql_handlers import PostgresActionSettings
-from lakesync.adapters.mysql import MySql
 from lakesync.adapters.network import ANYWHERE, addresses_of, check_listed, first_answer
-from lakesync.adapters.postgres import Postgres
 from lakesync.connectors.registry import configured
-from lakesync.connectors.sql.sql_types import MYSQL, POSTGRES
 from lakesync.errors import AdapterRefused, AdapterUnreachable, ValidationFailed
+from lakesync.systems.mysql.mysql_dialect import MySql
+from lakesync.systems.mysql.mysql_settings import MYSQL
+from lakesync.systems.postgres.postgres_actions import PostgresActionSettings
+from lakesync.systems.postgres.postgres_dialect import Postgres
+from lakesync.systems.postgres.postgres_settings import POSTGRES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,7 +180,7 @@ def test_checked_address_is_the_one_connected_to(monkeypatch: pytest.MonkeyPatch
         raise AdapterUnreachable("no")
 
     monkeypatch.setattr("socket.getaddrinfo", resolve)
-    monkeypatch.setattr("lakesync.adapters.postgres.Timed.connect", connect)
+    monkeypatch.setattr("lakesync.systems.postgres.postgres_dialect.Timed.connect", connect)
     with pytest.raises(AdapterUnreachable):
         Postgres("postgresql://u@db.example.com/d?hostaddr=127.0.0.1").connect()
     assert seen == [("db.example.com", PUBLIC, 5432)]

@@ -12,8 +12,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.adapters.lake.sqs import SqsQueue
+from lakesync.adapters.lake.s3 import S3Objects, SqsQueue
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.deliveries import announcement
 from lakesync.errors import AdapterFailed, NotFound, Retry

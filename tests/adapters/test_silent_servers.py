@@ -14,11 +14,11 @@ import psycopg
 import pymysql
 import pytest
 
-from lakesync.adapters import mysql
-from lakesync.adapters import postgres as postgres_dialect_module
-from lakesync.adapters.mysql import MySql
-from lakesync.adapters.postgres import Postgres
 from lakesync.errors import AdapterRefused, AdapterTimedOut, AdapterUnreachable
+from lakesync.systems.mysql import mysql_dialect as mysql
+from lakesync.systems.mysql.mysql_dialect import MySql
+from lakesync.systems.postgres import postgres_dialect as postgres_dialect_module
+from lakesync.systems.postgres.postgres_dialect import Postgres
 from tests.support.destinations import (
     SqlDestination,
     mariadb_dialect,

@@ -11,9 +11,11 @@ import psycopg
 import pytest
 
 from lakesync.adapters.connect import database_adapter
-from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
 from lakesync.errors import AdapterRefused, ValidationFailed
+from lakesync.systems.mysql.mysql_settings import MySqlSettings
+from lakesync.systems.mysql.mysql_source import MySqlSource
+from lakesync.systems.postgres.postgres_settings import PostgresSettings
+from lakesync.systems.postgres.postgres_source import PostgresSource
 from tools.local_stack.databases import start_mariadb, start_postgres
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from lakesync.cli.lake import Lake, glue_views
 from lakesync.cli.removal import LakeTables, remove_from_lake
 from lakesync.core.names import lake_database
 from lakesync.maintenance.erasure import OBJECT_KINDS
-from lakesync.materialise.glue_views import GlueViews
 from lakesync.materialise.lake_catalogue import LakeCatalogue
 from lakesync.materialise.lake_schema import STACK, STATE_TABLE, LakeColumn
-from lakesync.materialise.views import ViewedTable
+from lakesync.materialise.views import GlueViews, ViewedTable
 from tools.local_stack.iceberg_rest import start_iceberg_rest
 
 if TYPE_CHECKING:

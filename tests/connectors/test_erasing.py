@@ -10,10 +10,10 @@ from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import Storage, missing_rows
 from lakesync.connectors import poll as poll_module
-from lakesync.connectors.dlt import extraction
 from lakesync.connectors.missing_rows import Listing
 from lakesync.connectors.state import DeadLetters, PollState, erase_rows, kept_of_row, state_from
 from lakesync.errors import ValidationFailed
+from lakesync.systems.dlt import extraction
 from lakesync.testing.connector_contract import Reader
 from tests.support.builders import insert
 from tests.support.dlt_sources import Api

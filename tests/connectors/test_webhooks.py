@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.incoming_webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
-from lakesync.connectors.jira import REPEATED_S_MAX
 from lakesync.connectors.port import check_hub_signature, signature_of, standard_webhook
 from lakesync.declare.flows import read_connector
 from lakesync.errors import (
@@ -25,6 +24,7 @@ from lakesync.errors import (
     RateLimited,
     ValidationFailed,
 )
+from lakesync.systems.jira.jira_connector import REPEATED_S_MAX
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.lake import Killed
 from tests.support.polling import PollingByHand

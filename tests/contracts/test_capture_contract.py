@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.connectors.sql import postgres_capture
 from lakesync.errors import Conflict
+from lakesync.systems.postgres import postgres_capture
 from tests.support.captured_sources import CAPTURED, MYSQL, Captured
 from tests.support.capturing import NEVER, CaptureWorld, SteppedSlot
 

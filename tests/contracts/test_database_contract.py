@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.copying import Composite, FanOut, Lifecycle, compare_table, copy_table
 from lakesync.adapters.database import HISTORY_MS, Fillable, Position
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.core.delta import Op, make_delta
 from lakesync.result import Err
+from lakesync.systems.bigquery.bigquery_database import BigQueryAdapter
+from lakesync.systems.objects import ObjectsDatabase
 from lakesync.testing.database_contract import (
     DatabaseContract,
     batch,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from lakesync.adapters.bigquery_statements import ledger_tables
 from lakesync.adapters.copying import compare_table, copy_table
 from lakesync.adapters.database import HISTORY_MS, ORDINAL_END, Position
 from lakesync.adapters.memory import MemoryDatabase
@@ -18,6 +17,7 @@ from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import CursorExpired
 from lakesync.result import Err, Ok
+from lakesync.systems.bigquery.bigquery_statements import ledger_tables
 from lakesync.testing.database_contract import batch, history, new_table, numbered, schema
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.destinations import (

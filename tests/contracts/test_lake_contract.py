@@ -21,7 +21,6 @@ from moto import mock_aws
 
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
-from lakesync.adapters.postgres import PostgresObjects
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -30,6 +29,7 @@ from lakesync.errors import (
     AdapterUnreachable,
     Retry,
 )
+from lakesync.systems.postgres.postgres_dialect import PostgresObjects
 from lakesync.testing.lake_contract import LakeContract, check_pages
 from tests.support.destinations import postgres_dialect
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakesync.adapters.database import ORDINAL_END, Fillable, Position, RowImages
-from lakesync.adapters.sql.table_definition import digested
+from lakesync.adapters.sql.ledger import digested
 from lakesync.core.delta import VALUE_DEPTH_MAX, Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import (

@@ -225,6 +225,8 @@ def test_chained_batches_continue_the_mark_without_a_gap(data: st.DataObject) ->
 
 
 def test_gathered_write_limit_equals_the_transaction_limit() -> None:
-    from lakesync.adapters.bigquery import DELTAS_MAX  # noqa: PLC0415 - Google's library
+    from lakesync.systems.bigquery.bigquery_database import (  # noqa: PLC0415 - Google's library
+        DELTAS_MAX,
+    )
 
     assert GATHER_DELTAS_MAX == DELTAS_MAX

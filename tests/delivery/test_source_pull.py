@@ -15,7 +15,6 @@ from lakesync.adapters.database import RowImages, TableBatch
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
-from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
@@ -35,6 +34,7 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err
+from lakesync.systems.objects import ObjectsDatabase
 from lakesync.testing.database_contract import batch
 from lakesync.wire.records import decode_records
 from tests.support.bigquery import bigquery_destination

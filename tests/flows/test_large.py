@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.connectors.large_polls import PATIENCE_S_MAX, OneWriter, StretchRead, Work, read_whole
 from lakesync.connectors.port import Storage, Stretch
 from lakesync.connectors.registry import definition_from
@@ -16,6 +15,7 @@ from lakesync.core.destinations import Destination
 from lakesync.core.flows import ConnectorSource, DatabaseSource, Flow
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure, Conflict
 from lakesync.flows.routes import keeper, large_rows
+from lakesync.systems.objects import ObjectsDatabase
 from tests.flows.world import GATEWAY, SOURCE_TABLE, World
 from tests.support.builders import at_ms, insert
 from tests.support.gateways import administrator

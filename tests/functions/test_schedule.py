@@ -11,7 +11,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.adapters.lake.sqs import SqsQueue
+from lakesync.adapters.lake.s3 import SqsQueue
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterFailed, Unavailable, ValidationFailed

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.bigquery import BigQueryAdapter
-from lakesync.adapters.bigquery_jobs import Jobs
 from lakesync.adapters.database import Position
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.deliveries import GATHER_MS
 from lakesync.core.schema import schema_to_json
 from lakesync.delivery.deliverer import Deliverer, JobRuns, large_places
 from lakesync.delivery.table_delivery import TableDelivery
+from lakesync.systems.bigquery.bigquery_database import BigQueryAdapter
+from lakesync.systems.bigquery.bigquery_jobs import Jobs
 from lakesync.testing.database_contract import schema
 from lakesync_spark.bigquery import parts as parts_module
 from lakesync_spark.bigquery.large_delivery import LargeDelivery

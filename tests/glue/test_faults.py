@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from lakesync.materialise import small_table
+from lakesync.materialise import small_batches
 from lakesync.materialise.iceberg_table import IcebergTable
 from lakesync.materialise.work_queue import LEASE_S
 from lakesync_spark.iceberg import apply, branch_write, branches, state_merge
@@ -293,8 +293,8 @@ def test_expiry_during_a_merge_loses_nothing(
 @pytest.mark.parametrize(
     ("owner", "step", "after", "meanwhile"),
     [
-        (small_table, "read_deltas", False, compacted),
-        (small_table, "touched", True, compacted),
+        (small_batches, "read_deltas", False, compacted),
+        (small_batches, "touched", True, compacted),
         (IcebergTable, "commit", False, forgotten),
     ],
 )

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import Position, values_of
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.state import state_from
 from lakesync.flows.routes import keeper

@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import ORDINAL_END, Position
+from lakesync.adapters.database import ORDINAL_END, Position, values_of
 from lakesync.connectors.port import Brought
 from lakesync.core.merge import fold
 from lakesync.flows.database_sources import LedgerSource
-from lakesync.materialise.iceberg_database import IcebergDatabase
 from lakesync.materialise.lake_catalogue import LakePlace
+from lakesync.systems.iceberg.iceberg_database import IcebergDatabase
 from lakesync.testing.database_contract import schema
 from tests.glue.support.folder_catalogue import FolderCatalogue
 from tests.glue.support.lake import PREFIX

@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.schema import Column, TableSchema
-from lakesync.materialise import small_table
+from lakesync.materialise import small_batches
 from lakesync.materialise.lake_schema import recorded_layout
 from lakesync_spark.iceberg import state_merge, table_files
 from lakesync_spark.iceberg.layout import keep_layout
@@ -236,7 +236,7 @@ def test_layout_changes_and_batches_over_many_partitions_are_left_to_spark(
     schema = replace(LAID_OUT, partition=("n",))
     lake.put([put("r1", 1, n=1)], schema=schema)
     lake.run()
-    monkeypatch.setattr(small_table, "PARTITIONS_MAX", 1)
+    monkeypatch.setattr(small_batches, "PARTITIONS_MAX", 1)
     lake.put([put("r2", 2, n=2), put("r3", 3, n=3)], schema=schema)
     reasons = [take(lake).left[name]]
     lake.run()

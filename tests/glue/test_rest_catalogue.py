@@ -15,8 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import load_catalog
 
 from lakesync.materialise.lake_catalogue import LakeCatalogue
-from lakesync.materialise.small_batches import SmallBatches
-from lakesync.materialise.small_table import SmallTable
+from lakesync.materialise.small_batches import SmallBatches, SmallTable
 from lakesync_spark.common.arguments import MaintenanceArguments
 from lakesync_spark.iceberg import branch_write, lake_table, state_merge
 from lakesync_spark.iceberg.branches import main_touched

@@ -15,10 +15,9 @@ from lakesync.core.deliveries import parse_claim
 from lakesync.core.delta import Op, make_delta
 from lakesync.declare.schemas import read_schema
 from lakesync.errors import Conflict
-from lakesync.materialise import lake_rows, small_table
+from lakesync.materialise import lake_rows, small_batches
 from lakesync.materialise.iceberg_table import IcebergTable
-from lakesync.materialise.small_batches import SmallBatches, Taken
-from lakesync.materialise.small_table import SmallTable
+from lakesync.materialise.small_batches import SmallBatches, SmallTable, Taken
 from lakesync.materialise.work_queue import Lease, group_of_table
 from lakesync_spark.iceberg import apply
 from tests.glue.support.folder_catalogue import FolderCatalogue
@@ -282,7 +281,7 @@ def test_function_overtaken_by_spark_writes_nothing(
         lake.run()
         return real(*arguments)
 
-    monkeypatch.setattr(small_table, "read_deltas", overtaken)
+    monkeypatch.setattr(small_batches, "read_deltas", overtaken)
     claimed = claimed_batch(lake, batch.claim_key)
     with pytest.raises(Conflict):
         table.apply([claimed], NoLease())  # type: ignore[arg-type]
@@ -348,9 +347,9 @@ def test_batches_that_a_function_cannot_apply_wait_for_spark_with_a_reason(
     lake.batches.pop()
     lake.put([change("r1", 4, title="t")])
     with monkeypatch.context() as patch:
-        patch.setattr(small_table, "REWRITTEN_BYTES_MAX", 10)
+        patch.setattr(small_batches, "REWRITTEN_BYTES_MAX", 10)
         reasons.append(take(lake).left[name])
-        patch.setattr(small_table, "LOOKED_AT_BYTES_MAX", 10)
+        patch.setattr(small_batches, "LOOKED_AT_BYTES_MAX", 10)
         reasons.append(take(lake).left[name])
     reasons.append(take(lake, deltas_max=0).left[name])
     waits = len(lake.pending())
@@ -375,7 +374,7 @@ def test_merge_of_a_large_table_is_deferred_while_its_changes_are_appended(
     deltas = begun(lake)
     name = f"{lake.gateway}/todos"
     with monkeypatch.context() as patch:
-        patch.setattr(small_table, "REWRITTEN_BYTES_MAX", 10)
+        patch.setattr(small_batches, "REWRITTEN_BYTES_MAX", 10)
         for at in (20, 21):
             deltas.append(change("r1", at, title=f"at {at}"))
             lake.put(deltas[-1:])

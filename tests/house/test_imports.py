@@ -66,12 +66,13 @@ def test_glue_jobs_import_only_the_pure_core_and_listed_modules() -> None:
     maintenance = "lakesync.maintenance.lake_plan"
 
     tables = ("lake_catalogue", "work_queue", "change_files", "lake_schema")
-    shared = (*tables, "glue_views", "sharing", "views")
+    shared = (*tables, "sharing", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 
     lake = (*pure, *checkpoints, maintenance, *materialise)
     # The job of large batches is the function that delivers, with Spark for what is large.
-    delivers = ("lakesync.adapters", "lakesync.delivery", "lakesync.runtime")
+    bigquery = "lakesync.systems.bigquery"
+    delivers = ("lakesync.adapters", "lakesync.delivery", "lakesync.runtime", bigquery)
     delivering = ("glue_jobs/materialise_bigquery.py", "glue_jobs/lakesync_spark/bigquery/")
 
     # The job of flows is the function that polls them.
@@ -110,7 +111,7 @@ def test_spark_transforms_import_no_network_libraries() -> None:
 def test_only_adapters_and_edges_import_boto3() -> None:
     edges = (
         "adapters/lake/",
-        "actions/message_handlers",
+        "actions/declared_actions",
         "buffer/",
         "runtime/",
         "cli/",

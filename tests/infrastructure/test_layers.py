@@ -185,20 +185,21 @@ def test_modules_in_the_job_bundle_import_only_modules_in_the_bundle() -> None:
 
 LATER = {
     "materialise_bigquery": "import lakesync.delivery.deliverer, lakesync.buffer.dynamo\n"
-    "import lakesync.runtime.wiring, lakesync.adapters.connect, lakesync.adapters.bigquery\n"
-    "import lakesync.adapters.lake.adapter, lakesync.adapters.lake.sqs\n"
-    "import lakesync.materialise.opening\n",
+    "import lakesync.runtime.wiring, lakesync.adapters.connect\n"
+    "import lakesync.systems.bigquery.bigquery_database\n"
+    "import lakesync.adapters.lake.adapter, lakesync.adapters.lake.s3\n",
     "move_flow": "import lakesync.connectors.large_polls, lakesync.flows.routes\n"
     "import lakesync.buffer.admin_stores, lakesync.buffer.dynamo, lakesync.buffer.admission\n"
     "import lakesync.runtime.wiring, lakesync.compat.follower_deltas, lakesync.gateway.push\n"
-    "import lakesync.adapters.postgres, lakesync.adapters.mysql, lakesync.adapters.lake.adapter\n"
-    "import lakesync.adapters.connect, lakesync.adapters.lake.sqs, lakesync.adapters.lake.s3\n"
-    "import lakesync.materialise.opening, lakesync.materialise.iceberg_database\n"
-    "import lakesync.adapters.bigquery, lakesync.adapters.objects\n"
+    "import lakesync.systems.postgres.postgres_dialect, lakesync.systems.mysql.mysql_dialect\n"
+    "import lakesync.adapters.lake.adapter\n"
+    "import lakesync.adapters.connect, lakesync.adapters.lake.s3, lakesync.adapters.lake.s3\n"
+    "import lakesync.systems.iceberg.iceberg_database\n"
+    "import lakesync.systems.bigquery.bigquery_database, lakesync.systems.objects\n"
     "import lakesync.adapters.lake.s3_adapter\n"
     "from lakesync.connectors.registry import connector_type\n"
     "kinds = [connector_type(one) for one in ('postgres', 'mysql')]\n"
-    "import lakesync.connectors.sql.postgres_capture, lakesync.connectors.sql.mysql_capture\n",
+    "import lakesync.systems.postgres.postgres_capture, lakesync.systems.mysql.mysql_capture\n",
 }
 """What a job imports only when it is at work."""
 

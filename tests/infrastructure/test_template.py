@@ -28,9 +28,9 @@ from lakesync.gateway.broadcast import TURN_MS_MAX
 from lakesync.gateway.frame_sending import SENT_PER_S_MAX
 from lakesync.log.lanes import Limits
 from lakesync.maintenance.erasure import OBJECT_KINDS
-from lakesync.materialise.iceberg_database import IcebergDatabase
 from lakesync.materialise.lake_catalogue import LakeCatalogue, LakePlace
 from lakesync.runtime import settings, websockets
+from lakesync.systems.iceberg.iceberg_database import IcebergDatabase
 from tests.infrastructure.stack import (
     accepts,
     alarms_on,

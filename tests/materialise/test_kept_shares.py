@@ -9,7 +9,6 @@ import boto3
 import pytest
 
 from lakesync.errors import Conflict
-from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, GlueViews
 from lakesync.materialise.lake_schema import STATE_TABLE, LakeColumn
 from lakesync.materialise.sharing import (
     TRIES_MAX,
@@ -21,7 +20,7 @@ from lakesync.materialise.sharing import (
     share_key,
     shared_database,
 )
-from lakesync.materialise.views import ViewedTable
+from lakesync.materialise.views import TEXT_CHARACTERS_MAX, GlueViews, ViewedTable
 from tests.glue.support.files import FileStore
 from tests.support.athena import read_document
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from lakesync.core.column_types import widens
 from lakesync.errors import ValidationFailed
-from lakesync.materialise.glue_views import table_input
 from lakesync.materialise.lake_schema import LakeColumn
 from lakesync.materialise.sharing import (
     QUERY_BYTES_MAX,
@@ -30,7 +29,7 @@ from lakesync.materialise.sharing import (
     size_fault,
     without_live,
 )
-from lakesync.materialise.views import DIALECTS, views_of
+from lakesync.materialise.views import DIALECTS, table_input, views_of
 from tests.support.athena import read_document
 from tests.support.some import some
 from tests.support.strategies import column_types

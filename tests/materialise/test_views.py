@@ -12,7 +12,6 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, GlueViews, table_input
 from lakesync.materialise.lake_schema import (
     CHANGES_TABLE,
     EVENTS_TABLE,
@@ -20,7 +19,15 @@ from lakesync.materialise.lake_schema import (
     LakeColumn,
     own_comments,
 )
-from lakesync.materialise.views import DIALECTS, ViewedTable, schema_statement, views_of
+from lakesync.materialise.views import (
+    DIALECTS,
+    TEXT_CHARACTERS_MAX,
+    GlueViews,
+    ViewedTable,
+    schema_statement,
+    table_input,
+    views_of,
+)
 from tests.support.athena import read_document
 from tests.support.some import some
 from tests.support.strategies import column_types

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import Position, values_of
 from lakesync.connectors.port import Storage
 from lakesync.connectors.state import DeadLetters
 from lakesync.flows.routes import keeper

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import DeadLetter
+from lakesync.adapters.database import DeadLetter, values_of
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.errors import AdapterUnreachable, LakeSyncError
 from lakesync.result import Err, Ok
+from lakesync.systems.objects import ObjectsDatabase
 from tests.delivery.world import KeptDatabase
 from tests.simulation.ports import Gate, SimulatedObjects
 from tests.support.gateways import pusher

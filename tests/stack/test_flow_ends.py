@@ -8,10 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position
+from lakesync.adapters.connect import database_adapter
+from lakesync.adapters.database import Position, values_of
 from lakesync.flows.routes import keeper
-from lakesync.materialise.opening import opened_database
 from tests.stack.test_flows import Flows
 from tests.support.deployed import Glue, changes_reported, look_again
 from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url
@@ -66,7 +65,7 @@ def iceberg_url(flows: Flows, stack: Stack) -> str:
 
 
 def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
-    with closing(opened_database(url, kept)) as database:
+    with closing(database_adapter(url, kept)) as database:
         rows = database.rows_after(table, "", ROWS_READ).unwrap().rows
     shown = {row_id: values_of(state) for row_id, state in rows.items()}
     return {row_id: dict(row) for row_id, row in shown.items() if row is not None}
@@ -129,7 +128,7 @@ def test_flows_copy_rows_from_postgres_to_iceberg_to_mariadb_and_follow_changes(
     assert {row_id: row.get("size") for row_id, row in brought().items()} == sizes
     there = {row_id: (labels[row_id], sizes[row_id]) for row_id in labels}
     assert warehouse.rows(table, "label", "size") == there
-    with closing(opened_database(url, kept)) as database:
+    with closing(database_adapter(url, kept)) as database:
         history = database.query_deltas_since(table, Position(), 100).unwrap().deltas
     assert len({placed.delta.delta_id for placed in history}) == len(history) > 0
     source.close()

@@ -11,8 +11,7 @@ from uuid import uuid4
 from pydantic import BaseModel, SecretStr
 
 from lakesync.actions import Done, HandlerType, Looked, Outside, Run, SupportedAction, service
-from lakesync.actions.engine import NOT_DONE, UNKNOWN
-from lakesync.actions.registrations import Asker
+from lakesync.actions.engine import NOT_DONE, UNKNOWN, Asker
 from lakesync.actions.service import ActionAdmin, ActionService, RunNote
 from lakesync.adapters import database_types as types
 from lakesync.buffer.admin_stores import ItemHandlers, ItemRuns

@@ -13,10 +13,15 @@ import sqlglot
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery as google
 
-from lakesync.adapters.bigquery import BigQueryAdapter, Change, stage_commits, stage_rows
-from lakesync.adapters.bigquery_jobs import Jobs
-from lakesync.adapters.bigquery_statements import column_type, quoted
 from lakesync.errors import AdapterUnreachable
+from lakesync.systems.bigquery.bigquery_database import (
+    BigQueryAdapter,
+    Change,
+    stage_commits,
+    stage_rows,
+)
+from lakesync.systems.bigquery.bigquery_jobs import Jobs
+from lakesync.systems.bigquery.bigquery_statements import column_type, quoted
 from lakesync.wire.records import encode_record
 from tests.support.destinations import (
     new_gateway,
@@ -25,11 +30,11 @@ from tests.support.destinations import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.adapters.bigquery import BulkWrite
-    from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.adapters.database import Inserted, TableBatch
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
+    from lakesync.systems.bigquery.bigquery_database import BulkWrite
+    from lakesync.systems.bigquery.bigquery_ledger import Stage
     from tools.local_stack.bigquery import BigQueryServer
 
 T = TypeVar("T")
@@ -58,7 +63,7 @@ class EmulatedJobs(Jobs):
     Of two transactions that change one table BigQuery undoes one. The emulator isolates none from
     another, and undoing one there may undo another's work: here scripts run one after another, and
     who comes later finds a mark that moved, as with BigQuery. That BigQuery undoes one is shown by
-    its own words, in ``tests/adapters/test_bigquery.py``.
+    its own words, in ``tests/systems/bigquery/test_bigquery.py``.
     """
 
     _one_at_a_time = threading.Lock()

@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors import Storage
-from lakesync.connectors.bigquery_source import BigQueryConnector
-from lakesync.connectors.sql.sql_settings import BigQuerySettings
+from lakesync.systems.bigquery.bigquery_settings import BigQuerySettings
+from lakesync.systems.bigquery.bigquery_source import BigQueryConnector
 from tests.support.bigquery import DATASET, EmulatedJobs
 from tests.support.lake import Objects
 

@@ -8,7 +8,7 @@ import boto3
 
 from lakesync.adapters.history_archive import HistoryArchive
 from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
-from lakesync.adapters.objects import ObjectsDatabase
+from lakesync.systems.objects import ObjectsDatabase
 
 REGION = "us-east-1"
 _numbers = itertools.count()

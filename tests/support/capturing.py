@@ -11,17 +11,19 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import FEED, Storage
 from lakesync.connectors.missing_rows import brought_by
 from lakesync.connectors.poll import Poll, Polled
-from lakesync.connectors.sql.mysql_capture import BinlogConnector
-from lakesync.connectors.sql.mysql_capture import forget as forget_binlog
-from lakesync.connectors.sql.postgres_capture import CaptureConnector, forget
-from lakesync.connectors.sql.replication_slot import Slot
-from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
-from lakesync.connectors.sql.table_plan import plan_of
 from lakesync.connectors.state import DeadLetters, Deletions, PollState, state_from
 from lakesync.core.delta import parse
 from lakesync.core.merge import view
 from lakesync.errors import Conflict
+from lakesync.systems.mysql.mysql_capture import BinlogConnector
+from lakesync.systems.mysql.mysql_capture import forget as forget_binlog
+from lakesync.systems.mysql.mysql_settings import MySqlSettings
+from lakesync.systems.mysql.mysql_source import MySqlSource
+from lakesync.systems.postgres.postgres_capture import CaptureConnector, forget
+from lakesync.systems.postgres.postgres_settings import PostgresSettings
+from lakesync.systems.postgres.postgres_source import PostgresSource
+from lakesync.systems.postgres.replication_slot import Slot
+from lakesync.systems.sql.table_plan import plan_of
 from lakesync.wire.records import decode_row_state
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.hosts import LOOPBACK

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hypothesis import strategies as st
 
-from lakesync.adapters.mysql import MySql
-from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.core.delta import Op, make_delta
+from lakesync.systems.mysql.mysql_dialect import MySql
+from lakesync.systems.postgres.postgres_dialect import Postgres
 from tests.support.hosts import LOOPBACK
 from tests.support.interrupted import interrupted
 from tests.support.strategies import ids, json_values

@@ -12,8 +12,8 @@ from sqlalchemy import dialects
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 
 from lakesync.connectors import Outside, Storage
-from lakesync.connectors.dlt import DLT
 from lakesync.connectors.registry import configured
+from lakesync.systems.dlt import DLT
 from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 from tests.support.sources import SqlSource

@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
-from lakesync.adapters.lake.s3 import S3Objects
-from lakesync.adapters.lake.sqs import SqsQueue
+from lakesync.adapters.lake.s3 import S3Objects, SqsQueue
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.delta import Op

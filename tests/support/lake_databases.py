@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from pyiceberg.catalog import load_catalog
 
-from lakesync.materialise.iceberg_database import IcebergDatabase
+from lakesync.adapters.connect import database_adapter
 from lakesync.materialise.lake_catalogue import LakePlace
-from lakesync.materialise.opening import opened_database
+from lakesync.systems.iceberg.iceberg_database import IcebergDatabase
 from tests.support.buckets import REGION
 
 if TYPE_CHECKING:
@@ -66,4 +66,4 @@ class GlueDatabases:
         client.create_bucket(Bucket=f"lakes-{number}")
 
     def adapter(self, keeper: str) -> Any:
-        return opened_database(self._url, keeper)
+        return database_adapter(self._url, keeper)

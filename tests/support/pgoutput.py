@@ -5,8 +5,7 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from lakesync.connectors.sql.pgoutput import (
-    UNCHANGED,
+from lakesync.systems.postgres.pgoutput import (
     Begin,
     Commit,
     Delete,
@@ -16,9 +15,10 @@ from lakesync.connectors.sql.pgoutput import (
     Truncate,
     Update,
 )
+from lakesync.systems.sql.captured_tables import UNCHANGED
 
 if TYPE_CHECKING:
-    from lakesync.connectors.sql.pgoutput import Row
+    from lakesync.systems.sql.captured_tables import Row
 
 EPOCH_US = 946_684_800_000_000
 

@@ -10,10 +10,10 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.connectors.sql import binlog
-from lakesync.connectors.sql.binlog import Stream
-from lakesync.connectors.sql.binlog_tables import TableLook, Tables
-from lakesync.connectors.sql.sql_settings import PolledTable
+from lakesync.systems.mysql import binlog
+from lakesync.systems.mysql.binlog import Stream
+from lakesync.systems.mysql.binlog_tables import TableLook, Tables
+from lakesync.systems.sql.sql_settings import PolledTable
 from tests.support.capturing import BinlogWorld
 from tests.support.mysql_server import database_on
 from tests.support.repository import ROOT
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tools.local_stack.databases import Database
 
-FILE: Final = ROOT / "tests" / "connectors" / "recorded_mysql_logs.json"
+FILE: Final = ROOT / "tests" / "systems" / "mysql" / "recorded_mysql_logs.json"
 _DOCUMENT: Final = (
     "JSON_OBJECT('b', CAST('2.50' AS DECIMAL(9,2)), 'a', CAST('2024-01-02 03:04:05.6' AS "
     "DATETIME(6)), 'aa', CAST('-11:12:13.25' AS TIME(2)), 'd', DATE'2024-02-29', 'long', "

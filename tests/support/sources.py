@@ -24,13 +24,15 @@ from lakesync.connectors import (
     registry,
 )
 from lakesync.connectors.port import standard_webhook
-from lakesync.connectors.sql.mysql_capture import BinlogConnector
-from lakesync.connectors.sql.postgres_capture import CaptureConnector, forget
-from lakesync.connectors.sql.source_catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.sql_settings import MySqlSettings, PostgresSettings
-from lakesync.connectors.sql.sql_source import SqlConnector
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err, Ok
+from lakesync.systems.mysql.mysql_capture import BinlogConnector
+from lakesync.systems.mysql.mysql_settings import MySqlSettings
+from lakesync.systems.mysql.mysql_source import MySqlSource
+from lakesync.systems.postgres.postgres_capture import CaptureConnector, forget
+from lakesync.systems.postgres.postgres_settings import PostgresSettings
+from lakesync.systems.postgres.postgres_source import PostgresSource
+from lakesync.systems.sql.sql_source import SqlConnector
 from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 

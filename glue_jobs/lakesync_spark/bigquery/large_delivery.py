@@ -12,8 +12,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakesync.adapters.bigquery import BigQueryAdapter
-from lakesync.adapters.bigquery_ledger import drop_stages
 from lakesync.adapters.database import TableBatch
 from lakesync.core.column_map import map_to_json
 from lakesync.core.deliveries import claimed_last
@@ -21,6 +19,8 @@ from lakesync.delivery.deliverer import LARGE_PACE, is_large, state_of
 from lakesync.delivery.table_delivery import TableDelivery
 from lakesync.errors import AdapterFailed, LakeSyncError, NotFound, ValidationFailed
 from lakesync.materialise.work_queue import Link
+from lakesync.systems.bigquery.bigquery_database import BigQueryAdapter
+from lakesync.systems.bigquery.bigquery_ledger import drop_stages
 from lakesync_spark.bigquery.parts import Source, stage_parts
 from lakesync_spark.common.report import reason_of
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.adapters.bigquery import BulkWrite
-    from lakesync.adapters.bigquery_jobs import Jobs
-    from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.core.clock import Stamp
     from lakesync.core.deliveries import Batch
     from lakesync.delivery.table_context import TableContext
     from lakesync.ports import ObjectStore
+    from lakesync.systems.bigquery.bigquery_database import BulkWrite
+    from lakesync.systems.bigquery.bigquery_jobs import Jobs
+    from lakesync.systems.bigquery.bigquery_ledger import Stage
 
 
 class LargeDelivery(TableDelivery):

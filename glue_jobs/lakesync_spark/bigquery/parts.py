@@ -1,7 +1,7 @@
 """Prepares a write of a BigQuery table in Spark tasks: reads, shuffles by row id, stages.
 
 This transform runs Python: a row's state is bytes from `core.merge`, so the adapter's own functions
-(`lakesync.adapters.bigquery`) run here, each on the rows of a range of ids. Rows are
+(`lakesync.systems.bigquery`) run here, each on the rows of a range of ids. Rows are
 assigned to tasks by ranges because BigQuery's tables are clustered by row id: each task reads a
 part of the table for its states, and all tasks together about one table.
 """
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 
-from lakesync.adapters.bigquery import Change, stage_commits, stage_rows
 from lakesync.adapters.database import PlacedDelta
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.column_map import map_delta, map_from_stored
+from lakesync.systems.bigquery.bigquery_database import Change, stage_commits, stage_rows
 from lakesync.wire.records import encode_record
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakesync.adapters.bigquery import BulkWrite
-    from lakesync.adapters.bigquery_jobs import Jobs
-    from lakesync.adapters.bigquery_ledger import Stage
     from lakesync.materialise.work_queue import Link
     from lakesync.ports import ObjectStore
+    from lakesync.systems.bigquery.bigquery_database import BulkWrite
+    from lakesync.systems.bigquery.bigquery_jobs import Jobs
+    from lakesync.systems.bigquery.bigquery_ledger import Stage
 
 DELTAS_PER_TASK: Final = 50_000
 """Deltas that a task merges and stages, about."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from lakesync.connectors import Storage
-from lakesync.connectors.jira import JiraConnector
-from lakesync.connectors.jira_api import JiraSettings
+from lakesync.systems.jira.jira_api import JiraSettings
+from lakesync.systems.jira.jira_connector import JiraConnector
 from tests.support.lake import Objects
 from tests.support.vendors.server import Asked, Reply, VendorServer
 

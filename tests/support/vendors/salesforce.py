@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from lakesync.connectors import Storage
-from lakesync.connectors.salesforce import SalesforceConnector
-from lakesync.connectors.salesforce_api import SalesforceSettings
+from lakesync.systems.salesforce.salesforce_api import SalesforceSettings
+from lakesync.systems.salesforce.salesforce_connector import SalesforceConnector
 from tests.support.lake import Objects
 from tests.support.vendors.server import Asked, Reply, VendorServer
 

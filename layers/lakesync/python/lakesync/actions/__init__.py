@@ -27,5 +27,9 @@ __all__ = [
     "Unfinished",
 ]
 
-DOORS: Final = ("engine", "registrations", "service")
+DOORS: Final = (
+    "declared_actions",
+    "engine",
+    "service",
+)
 """What other folders may import, beside the names of this module."""

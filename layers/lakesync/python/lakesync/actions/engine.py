@@ -56,9 +56,16 @@ if TYPE_CHECKING:
     import jsonschema_rs
     from pydantic import BaseModel
 
-    from lakesync.actions.registrations import Asker
     from lakesync.connectors.port import Outside
     from lakesync.ports import ActionRuns, WallClock
+
+
+class Asker(NamedTuple):
+    """Who asks for an action, by a token that was verified."""
+
+    user: str
+    claims: Mapping[str, Any]
+    is_administrator: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,6 @@
 from typing import Final
 
 DOORS: Final = (
-    "batches",
-    "bigquery",
-    "bigquery_jobs",
-    "bigquery_ledger",
-    "bigquery_statements",
     "connect",
     "copying",
     "database",
@@ -18,12 +13,10 @@ DOORS: Final = (
     "lake.memory",
     "lake.parquet",
     "lake.s3",
-    "lake.sqs",
     "memory",
-    "mysql",
     "network",
-    "postgres",
+    "sql.adapter",
+    "sql.ledger",
     "sql.standard",
-    "sql.table_definition",
 )
 """What other folders may import."""

@@ -22,15 +22,20 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from lakesync.adapters.batches import delta_page, deltas_behind, merged, parts, row_page, values_of
 from lakesync.adapters.database import (
     DeadLetter,
     Inserted,
     check_history,
+    delta_page,
+    deltas_behind,
+    merged,
     merged_images,
     missing_batch,
+    parts,
+    row_page,
+    values_of,
 )
-from lakesync.adapters.sql.table_definition import Definition, from_json
+from lakesync.adapters.sql.ledger import Definition, from_json
 from lakesync.core.merge import EMPTY
 from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
 from lakesync.result import Err, Ok

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.batches import delta_page, row_page, values_of
 from lakesync.adapters.database import (
     DeltaPage,
     Inserted,
@@ -15,8 +14,11 @@ from lakesync.adapters.database import (
     RowPage,
     TableBatch,
     check_history,
+    delta_page,
     merged_images,
     missing_batch,
+    row_page,
+    values_of,
 )
 from lakesync.core.merge import EMPTY, RowState, apply
 from lakesync.errors import CursorExpired

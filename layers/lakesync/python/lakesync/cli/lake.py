@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakesync.cli.connection import Aws
     from lakesync.cli.past import AsOf
-    from lakesync.materialise.glue_views import GlueViews
+    from lakesync.materialise.views import GlueViews
 
 # --- the catalogue --------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ def open_catalogue(aws: Aws) -> Any:
 
 def glue_views(aws: Aws) -> GlueViews:
     """Return Athena's views, if the stack's catalogue is Glue's: Athena looks for them there."""
-    from lakesync.materialise.glue_views import GlueViews
+    from lakesync.materialise.views import GlueViews
 
     if not described(aws).is_glue:
         raise UsageFault("the lake's catalogue is not Glue's: run the statements where you query")

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from lakesync.cli.connection import Aws
     from lakesync.cli.lake import Lake
     from lakesync.cli.session import Session
-    from lakesync.materialise.glue_views import GlueViews
-    from lakesync.materialise.views import View
+    from lakesync.materialise.views import GlueViews, View
 
 # --- figures --------------------------------------------------------------------------------------
 

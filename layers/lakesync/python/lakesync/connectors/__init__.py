@@ -45,21 +45,16 @@ __all__ = [
 
 DOORS: Final = (
     "connector_admin",
+    "connector_settings",
     "http",
     "incoming_webhooks",
-    "jira_api",
     "large_polls",
+    "missing_rows",
     "pages",
     "poll",
     "polls",
     "port",
     "registry",
-    "salesforce_api",
-    "sql.database_values",
-    "sql.source_catalogue",
-    "sql.sql_settings",
-    "sql.sql_types",
-    "sql.table_plan",
     "state",
 )
 """What other folders may import, beside the names of this module."""

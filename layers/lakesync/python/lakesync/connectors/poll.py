@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lakesync.adapters.batches import collector_paused
+from lakesync.adapters.database import collector_paused
 from lakesync.connectors.pages import Read, Taking, read_page, stops_all
 from lakesync.connectors.port import FEED, Divisible, Stretch
 from lakesync.errors import InternalError, LakeSyncError, Retry

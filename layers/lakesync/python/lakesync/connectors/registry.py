@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
-    "bigquery": "lakesync.connectors.sql.sql_types:BIGQUERY",
-    "cloudwatch": "lakesync.connectors.cloudwatch:CLOUDWATCH",
-    "dlt": "lakesync.connectors.dlt:DLT",
-    "jira": "lakesync.connectors.jira:JIRA",
-    "mysql": "lakesync.connectors.sql.sql_types:MYSQL",
-    "postgres": "lakesync.connectors.sql.sql_types:POSTGRES",
-    "salesforce": "lakesync.connectors.salesforce:SALESFORCE",
-    "stripe": "lakesync.connectors.stripe:STRIPE",
+    "bigquery": "lakesync.systems.bigquery.bigquery_settings:BIGQUERY",
+    "cloudwatch": "lakesync.systems.cloudwatch:CLOUDWATCH",
+    "dlt": "lakesync.systems.dlt:DLT",
+    "jira": "lakesync.systems.jira.jira_connector:JIRA",
+    "mysql": "lakesync.systems.mysql.mysql_settings:MYSQL",
+    "postgres": "lakesync.systems.postgres.postgres_settings:POSTGRES",
+    "salesforce": "lakesync.systems.salesforce.salesforce_connector:SALESFORCE",
+    "stripe": "lakesync.systems.stripe:STRIPE",
 }
 
 

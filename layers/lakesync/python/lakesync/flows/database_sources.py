@@ -30,7 +30,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
-from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import (
     ALL,
     CHANGED,
@@ -41,6 +40,7 @@ from lakesync.adapters.database import (
     SideBySide,
     SnapshotStep,
     SnapshotTable,
+    values_of,
 )
 from lakesync.connectors.port import (
     Change,
@@ -50,25 +50,25 @@ from lakesync.connectors.port import (
     Stretch,
     Unreadable,
 )
-from lakesync.connectors.sql.database_values import PythonValues
-from lakesync.connectors.sql.sql_settings import PolledTable
-from lakesync.connectors.sql.table_plan import plan_of
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op
 from lakesync.core.wording import plural
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok
+from lakesync.systems.sql.database_values import PythonValues
+from lakesync.systems.sql.sql_settings import PolledTable
+from lakesync.systems.sql.table_plan import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.connectors.port import TellsBrought
-    from lakesync.connectors.sql.table_plan import Plan
     from lakesync.core.clock import Stamp
     from lakesync.core.flows import PlainTable
     from lakesync.core.merge import RowState
     from lakesync.result import Result
+    from lakesync.systems.sql.table_plan import Plan
 
 
 class LedgerSource:

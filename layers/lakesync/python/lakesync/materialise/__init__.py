@@ -4,15 +4,12 @@ from typing import Final
 
 DOORS: Final = (
     "change_files",
-    "glue_views",
     "iceberg_table",
     "lake_catalogue",
     "lake_rows",
     "lake_schema",
-    "opening",
     "sharing",
     "small_batches",
-    "small_table",
     "views",
     "work_queue",
 )

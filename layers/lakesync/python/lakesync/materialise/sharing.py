@@ -34,7 +34,6 @@ from lakesync.core.column_types import precision_scale, widens
 from lakesync.core.names import KEPT_SUFFIXES, LIVE_SUFFIX, ROWS_SUFFIX, folded
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
-from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, table_input
 from lakesync.materialise.lake_schema import (
     CLIENT,
     COMMIT_STAMP,
@@ -47,13 +46,20 @@ from lakesync.materialise.lake_schema import (
     UPDATED_AT,
     LakeColumn,
 )
-from lakesync.materialise.views import DIALECTS, View, ViewedTable, sql_text, views_of
+from lakesync.materialise.views import (
+    DIALECTS,
+    TEXT_CHARACTERS_MAX,
+    View,
+    ViewedTable,
+    sql_text,
+    table_input,
+    views_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from lakesync.materialise.glue_views import GlueViews
-    from lakesync.materialise.views import Dialect
+    from lakesync.materialise.views import Dialect, GlueViews
     from lakesync.materialise.work_queue import LakeStore
 
 # --- declarations ---------------------------------------------------------------------------------

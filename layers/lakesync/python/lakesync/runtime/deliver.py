@@ -313,12 +313,12 @@ def database_opener(
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
+        from lakesync.adapters.connect import database_adapter  # noqa: PLC0415
         from lakesync.adapters.database import HISTORY_MS  # noqa: PLC0415
-        from lakesync.materialise.opening import opened_database  # noqa: PLC0415
 
         connection = _connection(client(), f"{prefix}{gateway}/{secret}", kind)
         history_ms = None if keeps_all else HISTORY_MS
-        return opened_database(
+        return database_adapter(
             connection.url, keeper, connection.credentials, history_ms=history_ms, hosts=hosts
         )
 

@@ -153,6 +153,6 @@ def sources_asked_by(invoke: Invoke) -> Asks:
 
 def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outside) -> Handler:
     """Return the handler that also asks sources that are databases."""
-    from lakesync.connectors.sql.sql_types import answered  # noqa: PLC0415
+    from lakesync.systems.sql.asked_source import answered  # noqa: PLC0415
 
     return _also(handler, "source", lambda event: answered(event["source"], objects, outside))

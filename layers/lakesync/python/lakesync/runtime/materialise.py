@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from lakesync.materialise.small_batches import SmallBatches, Taken
-    from lakesync.materialise.small_table import SmallTable
+    from lakesync.materialise.small_batches import SmallBatches, SmallTable, Taken
     from lakesync.runtime.observe import Handler
     from lakesync.runtime.settings import MaterialiseSettings
 
@@ -295,7 +294,7 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415
 
         from lakesync.materialise.iceberg_table import FILE_IO  # noqa: PLC0415
-        from lakesync.materialise.small_table import SmallTable  # noqa: PLC0415
+        from lakesync.materialise.small_batches import SmallTable  # noqa: PLC0415
 
         secret = described.read_secret(partial(wiring.client, settings, "secretsmanager"))
         given = described.python_settings(settings.region, settings.endpoint, secret)

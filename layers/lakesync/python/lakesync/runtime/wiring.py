@@ -20,7 +20,7 @@ from lakesync.runtime import settings as settings_module
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from lakesync.adapters.lake.sqs import SqsQueue
+    from lakesync.adapters.lake.s3 import SqsQueue
     from lakesync.buffer.caller import DynamoCaller
     from lakesync.buffer.items import ItemStore
     from lakesync.compat.follower_deltas import FollowingPushes
@@ -201,7 +201,7 @@ def client(
 
 def queue(settings: Aws, url: str, delay_s: int = 0) -> SqsQueue:
     """Return an SQS queue."""
-    from lakesync.adapters.lake.sqs import SqsQueue  # noqa: PLC0415
+    from lakesync.adapters.lake.s3 import SqsQueue  # noqa: PLC0415
 
     return SqsQueue(url, client(settings, "sqs"), delay_s)
 

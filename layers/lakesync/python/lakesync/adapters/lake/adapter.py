@@ -11,6 +11,7 @@ which would take most of a cold start.
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -141,3 +142,16 @@ class LateObjects:
     def delete_object(self, key: str) -> None:
         """Remove an object."""
         self._store().delete_object(key)
+
+
+_LEVEL: Final = 1
+
+
+def file_of(lines: Iterable[bytes]) -> bytes:
+    """Return a file of lines; the same lines give the same bytes."""
+    return gzip.compress(b"".join(b"%b\n" % line for line in lines), _LEVEL, mtime=0)
+
+
+def lines_in(body: bytes) -> list[bytes]:
+    """Return the lines of a file."""
+    return gzip.decompress(body).splitlines()

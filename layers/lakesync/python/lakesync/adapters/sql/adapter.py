@@ -17,25 +17,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import (
-    collector_paused,
-    delta_page,
-    merged,
-    parts,
-    row_page,
-    values_of,
-)
 from lakesync.adapters.database import (
     DeltaPage,
     Inserted,
     RowPage,
+    collector_paused,
+    delta_page,
+    merged,
     merged_images,
     missing_batch,
     old_until,
+    parts,
+    row_page,
+    values_of,
 )
-from lakesync.adapters.sql.ledger import Transactions
+from lakesync.adapters.sql.ledger import NO_ROWS, Transactions
 from lakesync.adapters.sql.query_tables import QueryTables
-from lakesync.adapters.sql.table_definition import NO_ROWS
 from lakesync.core.merge import EMPTY
 from lakesync.errors import Contention, LakeSyncError, NotFound
 from lakesync.result import Err, Ok

@@ -10,11 +10,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.batches import TABLE_DEAD_LETTERS_MAX, check_refused, commits_of
-from lakesync.adapters.database import DeadLetter
-from lakesync.adapters.sql.ledger import create_ledger
-from lakesync.adapters.sql.standard import STAGE, fill_stage
-from lakesync.adapters.sql.table_definition import (
+from lakesync.adapters.database import TABLE_DEAD_LETTERS_MAX, DeadLetter, check_refused, commits_of
+from lakesync.adapters.sql.ledger import (
     DELETED_AT,
     EPOCH,
     PROPS,
@@ -23,9 +20,11 @@ from lakesync.adapters.sql.table_definition import (
     Converted,
     Row,
     RowConverter,
+    create_ledger,
     digested,
     sql_name,
 )
+from lakesync.adapters.sql.standard import STAGE, fill_stage
 from lakesync.core.column_types import precision_scale
 from lakesync.core.names import folded
 from lakesync.core.schema import ROW_ID
@@ -35,9 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta
-    from lakesync.adapters.sql.ledger import Ledger, Transactions
+    from lakesync.adapters.sql.ledger import Definition, Ledger, Transactions
     from lakesync.adapters.sql.standard import Cursor, Dialect
-    from lakesync.adapters.sql.table_definition import Definition
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 

@@ -228,7 +228,7 @@ def move(client: Any, dead: str, source: str, limit: int | None = None) -> int:
     Not by ``StartMessageMoveTask``: it moves everything, one task at a time, and says nothing of
     a message that it could not move.
     """
-    from lakesync.adapters.lake.sqs import message_of
+    from lakesync.adapters.lake.s3 import message_of
 
     moved = 0
     while limit is None or moved < limit:

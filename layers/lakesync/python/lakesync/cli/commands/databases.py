@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.adapters.copying import Compared, Copied
-    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.adapters.database import DatabaseAdapter, DestinationDatabase
     from lakesync.cli.input_output import Output
-    from lakesync.materialise.opening import OpenedDatabase
 
 # --- packages from templates ----------------------------------------------------------------------
 
@@ -170,13 +169,13 @@ def _compare(
         )
 
 
-def _opened(session: Session, variable: str) -> OpenedDatabase:
-    from lakesync.materialise.opening import opened_database
+def _opened(session: Session, variable: str) -> DestinationDatabase:
+    from lakesync.adapters.connect import database_adapter
 
     url = os.environ.get(variable)
     if not url:
         raise UsageFault(f"set {variable} to the database's URL")
-    return opened_database(url, session.connection.gateway)
+    return database_adapter(url, session.connection.gateway)
 
 
 def _chosen(source: DatabaseAdapter, tables: Sequence[str] | None) -> Sequence[str]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
-    from lakesync.adapters.lake.sqs import SqsQueue
+    from lakesync.adapters.lake.s3 import SqsQueue
     from lakesync.buffer.admin_stores import ItemConnectors
 
     aws = session.aws

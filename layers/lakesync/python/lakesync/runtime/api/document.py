@@ -17,7 +17,7 @@ import fastapi
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from lakesync.actions.registrations import Registration
+from lakesync.actions.service import Registration
 from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
 from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
 from lakesync.core.messages import ACTION_ID_BYTES_MAX, ACTIONS_MAX

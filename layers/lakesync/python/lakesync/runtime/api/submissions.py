@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from lakesync.actions.registrations import Asker
+    from lakesync.actions.engine import Asker
     from lakesync.actions.service import ActionAdmin, ActionService
     from lakesync.compat.follower_deltas import FollowingPushes
     from lakesync.gateway.access import Quotas
@@ -238,7 +238,7 @@ def action_routes(service: ActionService) -> Router:
 
 
 def _asker(client: Caller) -> Asker:
-    from lakesync.actions.registrations import Asker  # noqa: PLC0415
+    from lakesync.actions.engine import Asker  # noqa: PLC0415
 
     return Asker(client.token.user, client.token.all, client.is_administrator)
 
@@ -280,7 +280,7 @@ def add_action_routes(router: Router, service: Callable[[], ActionAdmin]) -> Non
     @audited(shows)
     async def register(gateway: Gateway, request: Request) -> Response:
         """Register an action handler, and who may run which actions. Secrets are never returned."""
-        from lakesync.actions.registrations import registration_from  # noqa: PLC0415 - when asked
+        from lakesync.actions.service import registration_from  # noqa: PLC0415 - when asked
 
         body = await json_body(request, "an action handler is JSON", HANDLER_BODY_BYTES_MAX)
         wanted = registration_from(body)

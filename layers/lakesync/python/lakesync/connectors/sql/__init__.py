@@ -1,1 +1,0 @@
-"""PostgreSQL, MySQL and MariaDB as sources."""

@@ -1,0 +1,1 @@
+"""Jira: connector and actions."""

@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: source, destination, capture of changes, declared statements."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: source, destination, capture of changes, declared statements."""

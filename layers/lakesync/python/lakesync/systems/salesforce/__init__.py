@@ -1,0 +1,1 @@
+"""Salesforce: connector and actions."""

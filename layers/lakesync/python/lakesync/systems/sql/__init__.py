@@ -1,0 +1,1 @@
+"""What SQL databases share as sources, and for declared statements."""
