@@ -14,9 +14,9 @@ from lakesync.connectors.registry import configured
 from lakesync.errors import AdapterRefused, AdapterUnreachable, ValidationFailed
 from lakesync.systems.mysql.mysql_dialect import MySql
 from lakesync.systems.mysql.mysql_settings import MYSQL
-from lakesync.systems.postgres.postgres_actions import PostgresActionSettings
 from lakesync.systems.postgres.postgres_dialect import Postgres
 from lakesync.systems.postgres.postgres_settings import POSTGRES
+from lakesync.systems.postgres.postgres_source import PostgresActionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,9 @@ import pytest
 from lakesync.buffer.admin_stores import ItemConnectors, ItemHandlers
 from lakesync.buffer.admission import ItemAccess, ItemQuotas
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.buffer.dynamo_items import DynamoItemStore
+from lakesync.buffer.dynamo_items import DynamoItemStore, DynamoRemoval
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
-from lakesync.buffer.removal import DynamoRemoval
 from lakesync.core.destinations import NO_DESTINATIONS, Destination
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import GatewayDeleted

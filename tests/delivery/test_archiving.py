@@ -12,7 +12,7 @@ from lakesync.adapters.copying import Lifecycle
 from lakesync.adapters.database import Position
 from lakesync.core.deliveries import DeliveryPlace
 from lakesync.errors import AdapterUnreachable, DestinationRefused
-from lakesync.maintenance.destination_erasure import ask_destinations
+from lakesync.maintenance.erasure import ask_destinations
 from lakesync.result import Err
 from lakesync.testing.database_contract import history
 from tests.delivery.world import World

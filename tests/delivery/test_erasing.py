@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.adapters.database import Position
 from lakesync.errors import Contention
-from lakesync.maintenance.destination_erasure import ask_destinations, set_aside, undelivered
+from lakesync.maintenance.erasure import ask_destinations, set_aside, undelivered
 from tests.delivery.world import World
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.gateways import GATEWAY

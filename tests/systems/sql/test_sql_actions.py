@@ -13,8 +13,8 @@ from lakesync.actions.engine import NOT_DONE
 from lakesync.connectors.registry import configured, secret_names
 from lakesync.errors import ActionFailed, OutcomeUnknown, ValidationFailed
 from lakesync.result import Err, Ok
-from lakesync.systems.mysql.mysql_actions import MYSQL
-from lakesync.systems.postgres.postgres_actions import POSTGRES
+from lakesync.systems.mysql.mysql_source import MYSQL
+from lakesync.systems.postgres.postgres_source import POSTGRES
 from lakesync.systems.sql.sql_actions import SqlStatements
 from tests.support.hosts import LOOPBACK
 from tests.support.sources import SqlSource

@@ -377,8 +377,8 @@ GROUP: Final = "lakesync.actions"
 BUILT_IN: Final[Mapping[str, str]] = {
     "eventbridge": "lakesync.actions.declared_actions:EVENTBRIDGE",
     "jira": "lakesync.systems.jira.jira_actions:JIRA",
-    "mysql": "lakesync.systems.mysql.mysql_actions:MYSQL",
-    "postgres": "lakesync.systems.postgres.postgres_actions:POSTGRES",
+    "mysql": "lakesync.systems.mysql.mysql_source:MYSQL",
+    "postgres": "lakesync.systems.postgres.postgres_source:POSTGRES",
     "salesforce": "lakesync.systems.salesforce.salesforce_actions:SALESFORCE",
     "sqs": "lakesync.actions.declared_actions:SQS",
     "stepfunctions": "lakesync.actions.declared_actions:STEP_FUNCTIONS",

@@ -16,7 +16,6 @@ DOORS: Final = (
     "items",
     "memory_buffer",
     "memory_items",
-    "removal",
-    "stream",
+    "table_calls",
 )
 """What other folders may import."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from base64 import b64decode
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lakesync.buffer import item_format, requests
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from lakesync.buffer.caller import DynamoCaller
+    from lakesync.core.clock import Stamp
     from lakesync.ports import LogEntry, MarkKey, RowKey
 
 # --- calls ----------------------------------------------------------------------------------------
@@ -317,3 +319,39 @@ def marks_of(
         )
         for item in items
     }
+
+
+# --- stream ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Changes:
+    """Commits, new configurations and revocations, by gateway."""
+
+    commits: dict[str, Stamp] = field(default_factory=dict)
+    """The last commit of each gateway that committed."""
+    configs: set[str] = field(default_factory=set)
+    """Gateways with a changed configuration."""
+    revocations: list[tuple[str, str, str]] = field(default_factory=list)
+    """Each gateway, kind and name."""
+
+
+def changes_of(records: Iterable[Any]) -> Changes:
+    """Read the records of a stream; those that do not concern connections are ignored."""
+    changes = Changes()
+    for record in records:
+        change = record.get("dynamodb", {})
+        key, image = change.get("Keys"), change.get("NewImage")
+        if not key or not image:
+            continue  # a removal is no change
+        pk, sk = text(key, "pk"), text(key, "sk")
+        parts = pk.split("|")
+        if parts[:2] == ["", "revoked"]:
+            kind, _, name = sk.partition("|")
+            changes.revocations.append((parts[2], kind, name))
+        elif parts[0] and parts[1:2] in (["head"], ["heads"]):
+            commit = max(changes.commits.get(parts[0], 0), number(image, "l"))
+            changes.commits[parts[0]] = commit
+        elif parts[0] and parts[1:] == ["config"]:
+            changes.configs.add(parts[0])
+    return changes

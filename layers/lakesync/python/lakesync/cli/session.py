@@ -261,7 +261,7 @@ def must_exist_in_stack(session: Session, *proofs: object) -> None:
     """Do the same with AWS credentials, by what the stack's table holds."""
     if _is_taken_for_granted(session, proofs):
         return
-    from lakesync.buffer.removal import DynamoRemoval
+    from lakesync.buffer.dynamo_items import DynamoRemoval
 
     aws, gateway = session.aws, session.connection.gateway
     table = aws.output("BufferTable")

@@ -4,7 +4,6 @@ from typing import Final
 
 DOORS: Final = (
     "checkpoint_upkeep",
-    "destination_erasure",
     "erasure",
     "flush",
     "horizons",

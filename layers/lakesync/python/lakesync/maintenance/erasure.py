@@ -37,6 +37,16 @@ from typing import TYPE_CHECKING, Final
 from lakesync.checkpoint import store as names
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp_ms
 from lakesync.core.config import GatewayConfig
+from lakesync.core.deliveries import (
+    CLAIMS_FAILED,
+    DELIVERIES_FAILED,
+    DeliveryPlace,
+    announcement,
+    deliveries_of,
+    delivery_place,
+    erasure_name,
+    erasure_to_json,
+)
 from lakesync.errors import Conflict, NotFound
 from lakesync.log.read import ReadBarrier
 from lakesync.maintenance.checkpoint_upkeep import Builder, BuildReport
@@ -49,8 +59,17 @@ if TYPE_CHECKING:
 
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
+    from lakesync.core.destinations import Destinations
     from lakesync.log.declare import Declare
-    from lakesync.ports import AccessStore, Buffer, GatewayItems, ObjectStore, RowKey, WallClock
+    from lakesync.ports import (
+        AccessStore,
+        Buffer,
+        GatewayItems,
+        ObjectStore,
+        Queue,
+        RowKey,
+        WallClock,
+    )
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -279,3 +298,37 @@ class Deleter:
 
 def _prefix(kind: str, gateway: str) -> str:
     return f"{kind}/{gateway}/"
+
+
+# --- destinations ---------------------------------------------------------------------------------
+
+
+def ask_destinations(
+    declared: Destinations,
+    objects: ObjectStore,
+    queue: Queue,
+    gateway: str,
+    table: str,
+    row_ids: Sequence[str],
+) -> list[str]:
+    """Ask each destination of the table; returns their names. Idempotent, and safe to kill."""
+    names = [one.name for one in declared.wanting(table)]
+    body = erasure_to_json(row_ids).encode()
+    for name in names:
+        place = DeliveryPlace(gateway, name, table)
+        objects.put_object(place.prefix + erasure_name(row_ids), body, "application/json")
+        queue.send(announcement(place.prefix))
+    return names
+
+
+def undelivered(objects: ObjectStore, gateway: str, table: str) -> list[str]:
+    """Return the destinations with waiting claims of a table, erasures included, in order."""
+    places = map(delivery_place, objects.list_objects(deliveries_of(gateway)))
+    return sorted({place.destination for place in places if place.table in {table, ""}})
+
+
+def set_aside(objects: ObjectStore, gateway: str, table: str) -> list[str]:
+    """Return the claims of a table that failed permanently: they still need its batches."""
+    lake = objects.list_objects(f"{CLAIMS_FAILED}{gateway}/{table}/")
+    others = objects.list_objects(f"{DELIVERIES_FAILED}{gateway}/")
+    return [*lake, *(key for key in others if key.split("/")[3:-1] == [table])]

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
 from lakesync.buffer.caller import Credentials, Network, RestSigner
-from lakesync.buffer.stream import changes_of
+from lakesync.buffer.table_calls import changes_of
 from lakesync.errors import (
     BY_CODE,
     AdapterRefused,

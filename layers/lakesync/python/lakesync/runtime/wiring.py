@@ -337,7 +337,7 @@ def audit_store(settings: AdminSettings | PollSettings) -> AuditStore:
 
 def items(settings: BufferSettings) -> GatewayItems:
     """Return all that is stored of a gateway in the buffer's table."""
-    from lakesync.buffer.removal import DynamoRemoval  # noqa: PLC0415
+    from lakesync.buffer.dynamo_items import DynamoRemoval  # noqa: PLC0415
 
     return DynamoRemoval(settings.buffer_table, dynamo(settings))
 

@@ -21,7 +21,7 @@ from lakesync.connectors.state import erase_rows as erase_from_connectors
 from lakesync.core.deliveries import CLAIMS, STAGING
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, Unavailable
-from lakesync.maintenance.destination_erasure import ask_destinations, set_aside, undelivered
+from lakesync.maintenance.erasure import ask_destinations, set_aside, undelivered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

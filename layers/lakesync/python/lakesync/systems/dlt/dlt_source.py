@@ -313,8 +313,12 @@ def _engine(
     from sqlalchemy import create_engine  # noqa: PLC0415 - of three, this one
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    from lakesync.systems.dlt.database_urls import engine_at, kind_of, url_of  # noqa: PLC0415
-    from lakesync.systems.dlt.dlt_settings import SqlUrl  # noqa: PLC0415 - for this one
+    from lakesync.systems.dlt.dlt_settings import (  # noqa: PLC0415
+        SqlUrl,
+        engine_at,
+        kind_of,
+        url_of,
+    )
 
     if isinstance(settings, SqlUrl):
         url = url_of(revealed(settings.url, secrets))

@@ -9,10 +9,19 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import Field
+
+from lakesync.actions.engine import HandlerType
 from lakesync.adapters.network import context_of
 from lakesync.connectors.port import SourceColumn
 from lakesync.core.column_types import DECIMAL_DIGITS_MAX
 from lakesync.systems.sql.database_values import Bound, PythonValues, base64_text, bytes_from, same
+from lakesync.systems.sql.sql_actions import (
+    STATEMENT_S_MAX,
+    WAIT_S_MAX,
+    SqlActionSettings,
+    SqlStatements,
+)
 from lakesync.systems.sql.sql_settings import place_of
 from lakesync.systems.sql.sql_source import SqlConnector
 from lakesync.systems.sql.table_plan import (
@@ -28,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakesync.adapters.sql.standard import Connection, Dialect
-    from lakesync.connectors.port import SourceTable, Storage
+    from lakesync.connectors.port import Outside, SourceTable, Storage
     from lakesync.systems.mysql.mysql_settings import MySqlSettings
     from lakesync.systems.sql.database_values import Values
 
@@ -259,3 +268,21 @@ def mysql_type(field: Any) -> str:
 def made(settings: MySqlSettings, storage: Storage, hosts: tuple[str, ...]) -> SqlConnector:
     """Return the connector that polls tables."""
     return SqlConnector(MySqlSource(settings, hosts), settings, storage)
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+class MySqlActionSettings(SqlActionSettings):
+    """A MySQL 8 or MariaDB 10.6 database, or newer."""
+
+    port: int = Field(3306, ge=1, le=65535)
+
+
+def _mysql(settings: Any, outside: Outside) -> SqlStatements:
+    limits = f"SET SESSION innodb_lock_wait_timeout = {WAIT_S_MAX}"
+    source = MySqlSource(settings, outside.databases, answer_s=STATEMENT_S_MAX)
+    return SqlStatements(settings, source.dialect, "database()", limits)
+
+
+MYSQL: Final = HandlerType("mysql", "Statements in MySQL or MariaDB", MySqlActionSettings, _mysql)

@@ -15,6 +15,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import Field
+
+from lakesync.actions.engine import HandlerType
 from lakesync.connectors.port import SourceColumn
 from lakesync.core.column_types import DECIMAL_DIGITS_MAX
 from lakesync.systems.sql.database_values import (
@@ -25,6 +28,12 @@ from lakesync.systems.sql.database_values import (
     finite,
     same,
     whole_number,
+)
+from lakesync.systems.sql.sql_actions import (
+    STATEMENT_S_MAX,
+    WAIT_S_MAX,
+    SqlActionSettings,
+    SqlStatements,
 )
 from lakesync.systems.sql.sql_settings import bare_table
 from lakesync.systems.sql.sql_source import SqlConnector
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.adapters.sql.standard import Connection, Dialect
-    from lakesync.connectors.port import SourceTable, Storage
+    from lakesync.connectors.port import Outside, SourceTable, Storage
     from lakesync.systems.postgres.postgres_settings import PostgresSettings
     from lakesync.systems.sql.database_values import Values
 
@@ -353,3 +362,23 @@ def postgres_columns(
 def made(settings: PostgresSettings, storage: Storage, hosts: tuple[str, ...]) -> SqlConnector:
     """Return the connector that polls tables."""
     return SqlConnector(PostgresSource(settings, hosts), settings, storage)
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+class PostgresActionSettings(SqlActionSettings):
+    """A PostgreSQL database, 13 or newer."""
+
+    port: int = Field(5432, ge=1, le=65535)
+
+
+def _postgres(settings: Any, outside: Outside) -> SqlStatements:
+    limits = f"SET LOCAL statement_timeout = {WAIT_S_MAX * 1000}"
+    source = PostgresSource(settings, outside.databases, answer_s=STATEMENT_S_MAX)
+    return SqlStatements(settings, source.dialect, "current_schema()", limits)
+
+
+POSTGRES: Final = HandlerType(
+    "postgres", "Statements in PostgreSQL", PostgresActionSettings, _postgres
+)

@@ -41,7 +41,7 @@ SQL_CHARACTERS_MAX: Final = 10_000
 """One statement."""
 WAIT_S_MAX: Final = 7
 """How long a statement may take or wait for a lock: less than an action may take."""
-ANSWER_S_MAX: Final = 8
+STATEMENT_S_MAX: Final = 8
 """How long to wait for a server's answer: a little longer than a statement may take."""
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS lakesync_actions (run_id varchar(64) NOT NULL PRIMARY KEY, "
