@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
+from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.incoming_webhooks import AHEAD_S_MAX, WEBHOOKS_PER_MINUTE_MAX, Taken
 from lakesync.connectors.port import check_hub_signature, signature_of, standard_webhook
@@ -260,7 +261,7 @@ def test_webhook_change_without_a_time_is_dated_by_its_sending_time(
     for _ in range(2):
         world.time.sleep_ms(7_000)
         world.take(headers, body)
-        world.by_hand.deliveries.__init__()  # type: ignore[misc]  # as if it were never noted
+        world.by_hand.deliveries.__init__(MemoryItemStore())  # type: ignore[misc]  # never noted
 
     assert world.came == [("z", "INSERT")]
 

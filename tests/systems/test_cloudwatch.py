@@ -275,7 +275,7 @@ def test_two_metrics_of_one_name_are_refused() -> None:
 
 
 def test_invalid_statistic_of_a_metric_is_refused() -> None:
-    with pytest.raises(ValidationFailed, match=r"metrics\.0\.statistic"):
+    with pytest.raises(ValidationFailed, match=r"metrics\[0\]\.statistic"):
         configured(
             CLOUDWATCH,
             {"metrics": [{"name": "m", "namespace": "n", "metric": "m", "statistic": "p99"}]},

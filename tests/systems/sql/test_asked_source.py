@@ -16,8 +16,7 @@ from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok, Result
 from lakesync.runtime.invocations import sources_asked_by, with_source_questions
-from lakesync.systems.postgres import postgres_capture
-from lakesync.systems.sql import sql_source
+from lakesync.systems.postgres import postgres_capture, postgres_source
 from lakesync.systems.sql.asked_source import answered
 from tests.support.gateways import GivenTime, pusher
 from tests.support.polling import PollingByHand
@@ -53,7 +52,7 @@ class InSubnets:
         self.sent: list[str] = []
         self.closed = 0
         self.objects = MemoryAdapter()
-        monkeypatch.setattr(sql_source, "SqlConnector", self.made)
+        monkeypatch.setattr(postgres_source, "SqlConnector", self.made)
         monkeypatch.setattr(postgres_capture, "forget", self.forgotten)
 
     def made(self, database: Any, settings: Any, storage: Storage) -> InSubnets:

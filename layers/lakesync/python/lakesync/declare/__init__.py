@@ -43,7 +43,7 @@ NOT_GIVEN: Final[Any] = None
 """The value of a field that was left out; pydantic's `model_fields_set` tells."""
 _AS_FAR_AS_POSSIBLE: Final = object()
 """The context in which what is malformed becomes None."""
-_FAULTS_SHOWN_MAX: Final = 3
+_FAULTS_SHOWN_MAX: Final = 5
 """Faults in an error's sentence; the error has all of them."""
 _NAME_CHARACTERS_SHOWN_MAX: Final = 64
 FORM: Final = "<form "

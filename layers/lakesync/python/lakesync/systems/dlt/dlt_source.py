@@ -313,12 +313,8 @@ def _engine(
     from sqlalchemy import create_engine  # noqa: PLC0415 - of three, this one
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    from lakesync.systems.dlt.dlt_settings import (  # noqa: PLC0415
-        SqlUrl,
-        engine_at,
-        kind_of,
-        url_of,
-    )
+    from lakesync.systems.dlt.dlt_settings import SqlUrl  # noqa: PLC0415 - for this one
+    from lakesync.systems.dlt.places import engine_at, kind_of, url_of  # noqa: PLC0415
 
     if isinstance(settings, SqlUrl):
         url = url_of(revealed(settings.url, secrets))
@@ -354,7 +350,7 @@ def _database(kind: str, parts: Mapping[str, Any], hosts: tuple[str, ...]) -> Da
 
 
 def _files(settings: Filesystem, outside: Outside) -> Make:
-    from lakesync.systems.dlt.files import file_resource, system_of  # noqa: PLC0415 - of three
+    from lakesync.systems.dlt.places import file_resource, system_of  # noqa: PLC0415 - of three
 
     system = system_of(settings.bucket_url, outside)
     files = {each.name: each for each in settings.files}

@@ -1,4 +1,4 @@
-"""Where dlt's source ``filesystem`` may read: folders that the operator lists.
+"""Where dlt's sources may read: folders and databases that the operator lists.
 
 S3 is read by the stack's own role. The operator lists ``s3://bucket/folder`` or ``file:///folder``
 (a mounted file system) in full among `Outside.hosts`; a ``*`` there allows neither.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from codecs import BOM_UTF8
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,12 @@ from dlt.sources.filesystem import filesystem
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import NullPool
 
+from lakesync.adapters.network import addresses_of, is_ip, is_named
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.systems.dlt.extraction import MODIFIED
 
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 
     from dlt.common.storages.fsspec_filesystem import FileItemDict
     from dlt.extract import DltResource
+    from sqlalchemy.engine import URL, Engine
 
     from lakesync.connectors.port import Outside
     from lakesync.systems.dlt.dlt_settings import Files
@@ -156,3 +163,81 @@ def system_of(url: str, outside: Outside) -> AbstractFileSystem:
 def _is_below(url: str, entry: str) -> bool:
     is_place = entry.startswith(("s3://", "file:///"))
     return is_place and f"{url.rstrip('/')}/".startswith(f"{entry.rstrip('/')}/")
+
+
+# --- databases by url -----------------------------------------------------------------------------
+
+
+_OURS: Final = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
+_PARAMETERS: Final = frozenset({"charset", "service_name"})
+_PLAIN: Final = re.compile(r"[^;{}\x00-\x1f]*")
+"""Text that adds nothing to a driver's own list of settings."""
+_FIELD: Final = "configuration.sqlDatabase.url"
+
+
+def url_of(text: str) -> URL:
+    """Return a URL, if it may be one of a database.
+
+    Raises:
+        ValidationFailed: it may not; the error repeats no part of it but its parameters' names.
+    """
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError) as exc:
+        raise ValidationFailed(
+            "this is no URL of SQLAlchemy: dialect+driver://user:password@host:port/database",
+            field=_FIELD,
+        ) from exc
+    extra = sorted(url.query.keys() - _PARAMETERS)
+    if extra:
+        raise ValidationFailed(f"leave out of the URL: {', '.join(extra)}", field=_FIELD)
+    texts = [url.username, url.password, url.database, *map(str, url.query.values())]
+    if not url.host or not all(_PLAIN.fullmatch(str(text or "")) for text in texts):
+        raise ValidationFailed(
+            "the URL names a host; and user, password and database have none of ; { }",
+            field=_FIELD,
+        )
+    return url
+
+
+def kind_of(url: URL) -> str:
+    """Return what of our own databases it is: postgresql, mysql, or none."""
+    return _OURS.get(url.get_backend_name(), "")
+
+
+def engine_at(url: URL, hosts: tuple[str, ...]) -> Engine:
+    """Return the engine of any other database.
+
+    Args:
+        url: of `url_of`.
+        hosts: the operator's entries.
+
+    Raises:
+        AdapterRefused: its host is not one that the operator allows.
+        ValidationFailed: this deployment has no such driver.
+    """
+    host = str(url.host)
+    if not (is_ip(host) or is_named(host, hosts)):
+        raise AdapterRefused(
+            f"{host} is not named in DatabaseHosts, as the host of any database must be that is "
+            "neither PostgreSQL nor MySQL: ask the operator of this stack for it"
+        )
+    addresses_of(host, url.port or 1, hosts)
+    try:
+        engine = create_engine(url, poolclass=NullPool)
+    except (NoSuchModuleError, ModuleNotFoundError) as exc:
+        raise ValidationFailed(
+            f"this deployment has no driver for {url.drivername}: put it into the layer of "
+            "ConnectorLayer",
+            field=_FIELD,
+        ) from exc
+    except (ArgumentError, TypeError) as exc:
+        raise _reads_files(url) from exc
+    places, named = engine.dialect.create_connect_args(url)
+    if not any(host in str(place) for place in (*places, *named.values())):
+        raise _reads_files(url)
+    return engine
+
+
+def _reads_files(url: URL) -> ValidationFailed:
+    return ValidationFailed(f"{url.drivername} connects to no host", field=_FIELD)
