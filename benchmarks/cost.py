@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MEASURES: Final = (
     "layers/lakesync/python/lakesync/cli/cost",
-    "layers/lakesync/python/lakesync/client/device_time.py",
+    "layers/lakesync/python/lakesync/client/waits.py",
     "layers/lakesync/python/lakesync/client/loop.py",
     "layers/lakesync/python/lakesync/client/websocket_listener.py",
 )

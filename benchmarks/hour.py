@@ -27,8 +27,8 @@ from benchmarks.live import address_of, token_of
 from benchmarks.stack import running_stack
 from lakesync.client import Client, HttpTransport, Waits
 from lakesync.client import loop as client_loop
-from lakesync.client.device_time import HEARTBEAT_S
 from lakesync.client.loop import CONNECTED_EVERY_S, EVERY_S
+from lakesync.client.waits import HEARTBEAT_S
 from tools.local_stack.emulator.count_patches import PATH
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from lakesync.client import Client, SyncLoop, Waits
-from lakesync.client.device_time import WAITS
+from lakesync.client.waits import WAITS
 from lakesync.errors import OutOfOrder, Unreachable, ValidationFailed
 from lakesync.result import Err
 from lakesync.testing.memory_gateway import MemoryGateway

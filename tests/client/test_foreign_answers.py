@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from lakesync.client import AsyncClient, HttpTransport, StoppedEdit, SyncLoop
-from lakesync.client.device_time import FOREIGN_S_MAX, FOREIGN_WAIT_S_MAX
 from lakesync.client.upload import STOPPED_MS_MAX, STOPPED_MS_MIN
+from lakesync.client.waits import FOREIGN_S_MAX, FOREIGN_WAIT_S_MAX
 from lakesync.core.messages import ACTIONS_MAX, Action, Pull
 from lakesync.errors import LakeSyncError, NotFound, NotTheGateway, RateLimited, Retry
 from lakesync.result import Err, Ok

@@ -22,9 +22,9 @@ from websockets.sync.server import serve
 
 from lakesync.client import Client, MemoryTransport, SyncLoop, Waits
 from lakesync.client import websocket_listener as module
-from lakesync.client.device_time import HEARTBEAT_S
 from lakesync.client.gateway_http import PROBE_S, Token, probe_when_silent
 from lakesync.client.loop import Hearing
+from lakesync.client.waits import HEARTBEAT_S
 from lakesync.client.websocket_listener import SocketListener
 from lakesync.core.messages import PullPage
 from lakesync.errors import AuthFailed, RateLimited, Revoked, ValidationFailed

@@ -12,9 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from lakesync.client import Fault, SyncLoop, SyncSummary, device_time
-from lakesync.client.device_time import BACKOFF_S_MAX
+from lakesync.client import Fault, SyncLoop, SyncSummary, waits
 from lakesync.client.loop import GATHER_S, GATHER_S_MAX
+from lakesync.client.waits import BACKOFF_S_MAX
 from lakesync.errors import (
     Backpressure,
     Forbidden,
@@ -205,7 +205,7 @@ def test_a_waiting_loop_can_be_woken(world: World, monkeypatch: pytest.MonkeyPat
 def test_a_change_of_network_ends_the_wait_for_an_unreachable_gateway(
     world: World, monkeypatch: pytest.MonkeyPatch, *, foreign: bool
 ) -> None:
-    monkeypatch.setattr(device_time, "LOOK_S", 0.01)
+    monkeypatch.setattr(waits, "LOOK_S", 0.01)
     where = ["10.0.0.7"]
     raised = NotTheGateway("a login page") if foreign else Unreachable("away")
     ear = Ear()
@@ -230,7 +230,7 @@ def test_a_change_of_network_does_not_shorten_a_wait_for_backpressure(
         looks.append(1)
         return object()
 
-    monkeypatch.setattr(device_time, "LOOK_S", 0.01)
+    monkeypatch.setattr(waits, "LOOK_S", 0.01)
     ear = Ear()
     loop = SyncLoop(
         world.client(transport=Raising(world, Backpressure("full"))), every_s=600, on_result=ear,
@@ -249,9 +249,9 @@ def test_a_device_without_sockets_has_no_network_address(
     def none(*_: object) -> socket.socket:
         raise OSError("no sockets here")
 
-    assert all(isinstance(each, str) for each in device_time.own_addresses())
+    assert all(isinstance(each, str) for each in waits.own_addresses())
     monkeypatch.setattr(socket, "socket", none)
-    assert device_time.own_addresses() == ()
+    assert waits.own_addresses() == ()
 
 
 class Gate:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.client import Client, Fault, Status
-from lakesync.client.misuse import PAGE_DELTAS_MAX
+from lakesync.client.storage.misuse import PAGE_DELTAS_MAX
 from lakesync.client.storage.outbox import next_batch
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.client.misuse import Mode
+    from lakesync.client.storage.misuse import Mode
     from lakesync.client.sync import SyncSummary
     from tests.simulation.workload import Workload
     from tests.simulation.world import World

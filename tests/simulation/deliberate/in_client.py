@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import client, download, gateway_http, resync, upload
-from lakesync.client.device_time import DeviceClock
 from lakesync.client.download import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.resync import Resyncer
 from lakesync.client.storage import app_table, editor, edits, outbox
 from lakesync.client.storage.app_table import AppObjects, AppTable
+from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.file import Position
 from lakesync.client.storage.outbox import Outbox
 from lakesync.client.storage.stored_rows import NOT_STORED, Rows

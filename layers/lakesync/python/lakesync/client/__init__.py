@@ -13,19 +13,19 @@ from lakesync.client.change_feed import Callback, Watch
 from lakesync.client.client import Client
 from lakesync.client.client_status import ClientStatus, StoppedEdit
 from lakesync.client.damaged_file import Salvaged, salvage
-from lakesync.client.device_time import Waits
 from lakesync.client.gateway_http import Timeouts
 from lakesync.client.http_transport import HttpTransport
 from lakesync.client.loop import SyncLoop
 from lakesync.client.memory_transport import Fault, MemoryTransport
-from lakesync.client.misuse import Mode
 from lakesync.client.storage.action_queue import ActionEntry, ActionStatus
 from lakesync.client.storage.attachment_store import AttachmentEntry, AttachmentStatus
 from lakesync.client.storage.conflicts import LostWrite
 from lakesync.client.storage.editor import Transaction
+from lakesync.client.storage.misuse import Mode
 from lakesync.client.storage.outbox import OutboxEntry, Status
 from lakesync.client.sync import PullSummary, SyncSummary
 from lakesync.client.upload import PushSummary
+from lakesync.client.waits import Waits
 from lakesync.core.attachments import Attachment
 from lakesync.core.messages import Progress
 from lakesync.ports import ConnectorDescription

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import astuple, dataclass
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.change_feed import (
     EVERYTHING,
@@ -24,9 +25,10 @@ from lakesync.client.change_feed import (
     Watch,
     checked_callback,
 )
-from lakesync.client.misuse import checked_key
 from lakesync.client.storage.action_queue import COLUMNS, GONE, ActionEntry, ActionStatus
+from lakesync.client.storage.misuse import checked_key
 from lakesync.client.storage.sqlite_file import SALVAGE, attempt
+from lakesync.client.waits import never
 from lakesync.core.delta import canonical
 from lakesync.core.messages import ACTIONS_MAX, ActionPush, refusal
 from lakesync.errors import (
@@ -47,19 +49,13 @@ from lakesync.result import Err, Ok, Result, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Protocol
 
     from lakesync.client.change_feed import ChangeFeed, Changes, Unchanged
     from lakesync.client.client_status import Activity
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.sqlite_file import Database
+    from lakesync.client.storage.sqlite_file import Attempt, Database
     from lakesync.core.messages import ActionDescription
     from lakesync.ports import Transport
-
-    T = TypeVar("T")
-
-    class _Attempt(Protocol):
-        def __call__(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]: ...
 
     Ended = Result[dict[str, Any], LakeSyncError]
 
@@ -85,14 +81,10 @@ class ActionSummary:
     """Those that could not be done now, and are sent again by themselves."""
 
     def __add__(self, other: ActionSummary) -> ActionSummary:
-        return ActionSummary(
-            self.done + other.done, self.dead + other.dead, self.later + other.later
-        )
+        return ActionSummary(*map(add, astuple(self), astuple(other)))
 
 
 class Sender:
-    """Sends the actions of one client."""
-
     def __init__(
         self,
         file: ClientFile,
@@ -128,7 +120,6 @@ class Sender:
         return done
 
     def discover(self) -> dict[str, list[ActionDescription]]:
-        """Ask the gateway which actions this client may run."""
         return self._runner().discover_actions()
 
     def _runner(self) -> RunsActions:
@@ -137,7 +128,6 @@ class Sender:
         return self._transport
 
     def _leave(self, number_max: int) -> list[ActionEntry]:
-        """Choose the next request and note that it leaves."""
         actions = self._file.actions
         with self._file.database.lock:
             if not actions.too_old() and not actions.ready(1):
@@ -184,8 +174,7 @@ class Sender:
                 if self._file.actions.answer(entry, outcome, self._chance()):
                     done += outcome.is_done
                     dead += not outcome.is_done
-        summary = ActionSummary(done, dead, len(entries) - done - dead)
-        return summary, ACTIONS_MAX
+        return ActionSummary(done, dead, len(entries) - done - dead), ACTIONS_MAX
 
 
 # --- ends of actions, reported --------------------------------------------------------------------
@@ -207,12 +196,6 @@ class LiveAction(Reading[ActionEntry]):
         self._last: ActionEntry | None = None
 
     def entry(self) -> ActionEntry:
-        """Return it.
-
-        Raises:
-            NotFound: it was discarded, or was done long ago and removed.
-            LakeSyncError: the file cannot be read.
-        """
         _, rows = attempt(lambda: self._database.read(_ENTRY, (self._action_id,))).unwrap()
         if not rows:
             raise NotFound(GONE, field="action_id")
@@ -222,7 +205,6 @@ class LiveAction(Reading[ActionEntry]):
             raise FileCorrupt(f"{SALVAGE} ({exc!r})") from exc
 
     def read(self) -> ActionEntry | Unchanged:
-        """Return it once it has ended."""
         entry = self.entry()
         return entry if entry.has_ended else UNCHANGED
 
@@ -259,7 +241,6 @@ class QueuedAction:
 
 
 def result_of(entry: ActionEntry) -> Result[dict[str, Any], LakeSyncError]:
-    """Return how an action that has ended did."""
     if entry.status is ActionStatus.DONE:
         return Ok(dict(entry.data))
     return Err(entry.error or ActionFailed("no reason was given"))
@@ -276,7 +257,6 @@ class ResultCallback(Callback):
         self.wake(EVERYTHING)  # it may have ended before this subscribed
 
     def concerns(self, changes: Changes) -> bool:
-        """Tell that any commit may be the one that ends it."""
         del changes
         return True
 
@@ -300,10 +280,6 @@ class ResultCallback(Callback):
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
-def _never() -> bool:
-    return False
-
-
 class Actions:
     """The actions of one client. Laws X11-X14: ``docs/spec/actions.md``.
 
@@ -321,7 +297,7 @@ class Actions:
         file: ClientFile,
         feed: ChangeFeed,
         sender: Sender,
-        attempt: _Attempt,
+        attempt: Attempt,
         wake: Callable[[], None],
     ) -> None:
         self._file = file
@@ -437,7 +413,7 @@ class Actions:
 
         return heard(self._attempt(clear), "clear of the actions")
 
-    def send(self, *, stopped: Callable[[], bool] = _never) -> Result[ActionSummary, LakeSyncError]:
+    def send(self, *, stopped: Callable[[], bool] = never) -> Result[ActionSummary, LakeSyncError]:
         """Send the actions that are ready, until none is; `Client.sync` does it too."""
         return self._attempt(lambda: self._sender.send(stopped))
 

@@ -19,11 +19,12 @@ import mimetypes
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from lakesync.client.storage.app_table import quote
 from lakesync.client.storage.attachment_store import BYTES, AttachmentStatus, Folder, disk
+from lakesync.client.waits import never
 from lakesync.core.attachments import (
     attachment,
     checked_media_type,
@@ -49,18 +50,13 @@ from lakesync.result import Err, Result, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Protocol
 
     from lakesync.client.client_status import Activity
     from lakesync.client.storage.attachment_store import AttachmentEntry, Source
     from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.sqlite_file import Attempt
     from lakesync.core.attachments import Attachment
     from lakesync.ports import Transport
-
-    T = TypeVar("T")
-
-    class _Attempt(Protocol):
-        def __call__(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]: ...
 
 # --- uploads --------------------------------------------------------------------------------------
 
@@ -93,21 +89,12 @@ class Uploader:
         self._one_at_a_time = threading.Lock()
 
     def carrier(self) -> CarriesAttachments:
-        """Return the transport, if it carries attachments.
-
-        Raises:
-            NotOffered: it does not.
-        """
         if not isinstance(self._transport, CarriesAttachments):
             raise NotOffered("this transport carries no attachments: use HttpTransport")
         return self._transport
 
     def upload(self, stopped: Callable[[], bool]) -> UploadSummary:
-        """Upload all waiting attachments, or until stopped.
-
-        Raises:
-            LakeSyncError: why some attachments still wait; its ``done`` is an `UploadSummary`.
-        """
+        """Upload all that waits, or until stopped; see `Attachments.upload`."""
         self._file.database.must_be_idle()
         stored = refused = 0
         first: LakeSyncError | None = None
@@ -136,7 +123,6 @@ class Uploader:
             return self._file.attachments.listed(AttachmentStatus.WAITING)
 
     def _one(self, entry: AttachmentEntry, stopped: Callable[[], bool]) -> bool:
-        """Upload an attachment; False if it was stopped before the end."""
         carrier, file, upload = self.carrier(), entry.attachment, entry.upload
         with disk():  # of one whose digests were lost with a damaged file, they are taken again
             parts = entry.parts or self._folder.digester(self._folder.file(file)).part_digests()
@@ -164,7 +150,6 @@ class Uploader:
         raise InternalError(f"an upload of {file.size_bytes} bytes does not end; report it")
 
     def _is_final(self, entry: AttachmentEntry, error: LakeSyncError) -> bool:
-        """Note a refusal for good; returns whether it is one."""
         file = entry.attachment
         path = self._folder.file(file)
         with disk():
@@ -187,12 +172,7 @@ _log = logging.getLogger("lakesync.client")
 
 
 class BackgroundUploads:
-    """Uploads one client's waiting attachments, whenever there are any.
-
-    Args:
-        attachments: the client's.
-        backoff_s: gives how long to wait, from the number of failures and the last failure.
-    """
+    """Uploads one client's waiting attachments; ``backoff_s`` gives the wait after a failure."""
 
     def __init__(
         self, attachments: Attachments, backoff_s: Callable[[LakeSyncError, int], float]
@@ -212,7 +192,6 @@ class BackgroundUploads:
         self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until it ends, after its loop was stopped; returns whether it has."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(0.0, timeout_s))
@@ -251,12 +230,7 @@ class Fetcher:
         self._one_at_a_time = threading.Lock()
 
     def cell(self, table: str, row_id: str, column: str, reference: str) -> Attachment:
-        """Return the attachment that a cell of this client's rows refers to.
-
-        Raises:
-            NotFound: there is no such cell, or it refers to none, or to others.
-            ValidationFailed: it refers to several, and none is said.
-        """
+        """Return the attachment that a cell refers to; several, and none said, are refused."""
         check_row_id(row_id)
         names = self._file.sql_name(table, None), self._file.sql_name(table, column)
         rows: list[tuple[object, ...]] = []
@@ -276,7 +250,6 @@ class Fetcher:
         return next(iter(there.values()))
 
     def local(self, file: Attachment) -> Path | None:
-        """Return where a file is on this device, and note that it is used; None if it is not."""
         path = self._folder.file(file)
         if not path.is_file():
             return None
@@ -287,13 +260,7 @@ class Fetcher:
     def download(
         self, carrier: CarriesAttachments, place: tuple[str, str, str], file: Attachment
     ) -> Path:
-        """Download a file, unless it is there.
-
-        Raises:
-            DamagedOnTheWay: other bytes arrived; they are discarded.
-            LakeSyncError: why it cannot be fetched now; bytes that have arrived stay for the next
-                try.
-        """
+        """Download a file, unless it is there; bytes that have arrived stay for the next try."""
         with self._one_at_a_time:
             if (path := self.local(file)) is not None:
                 return path
@@ -301,13 +268,9 @@ class Fetcher:
                 start = self._folder.downloaded_bytes(file)
             if start < file.size_bytes or not file.size_bytes:
                 request = carrier.ask_download(*place, file)
-                pieces = carrier.receive_bytes(request, start)
-                self._receive(file, pieces, start)
+                with disk():
+                    self._folder.append(file, carrier.receive_bytes(request, start), start)
             return self._whole(file)
-
-    def _receive(self, file: Attachment, pieces: Iterator[bytes], start: int) -> None:
-        with disk():
-            self._folder.append(file, pieces, start)
 
     def _whole(self, file: Attachment) -> Path:
         part, path = self._folder.part(file), self._folder.file(file)
@@ -324,7 +287,6 @@ class Fetcher:
 
 
 def _references(value: object) -> Iterator[Attachment]:
-    """Yield what a cell refers to: the column of an app's table holds JSON as text."""
     yield from references_in(value)
     if isinstance(value, str) and value[:1] in {"[", "{"}:
         try:
@@ -335,10 +297,6 @@ def _references(value: object) -> Iterator[Attachment]:
 
 
 # --- what an app calls ----------------------------------------------------------------------------
-
-
-def _never() -> bool:
-    return False
 
 
 class Attachments:
@@ -356,7 +314,7 @@ class Attachments:
 
     def __init__(
         self, file: ClientFile, path: str | Path, transport: Transport, activity: Activity,
-        attempt: _Attempt, wake: Callable[[], None], *, is_encrypted: bool,
+        attempt: Attempt, wake: Callable[[], None], *, is_encrypted: bool,
     ) -> None:  # fmt: skip
         self._file = file
         self._attempt = attempt
@@ -471,7 +429,7 @@ class Attachments:
             return entry
 
     def upload(
-        self, *, stopped: Callable[[], bool] = _never
+        self, *, stopped: Callable[[], bool] = never
     ) -> Result[UploadSummary, LakeSyncError]:
         """Upload all that waits, until ``stopped()`` is true; `SyncLoop` does it beside its syncs.
 

@@ -41,10 +41,9 @@ from lakesync.client.app_attachments import Attachments
 from lakesync.client.async_threads import Threads, in_this_loop
 from lakesync.client.change_feed import Subscriber, Unchanged
 from lakesync.client.client import Client
-from lakesync.client.device_time import WAITS
 from lakesync.client.loop import EVERY_S, unheard
 from lakesync.client.storage.editor import Editor, Transaction
-from lakesync.client.sync import never
+from lakesync.client.waits import WAITS, never
 from lakesync.errors import ActionRunning, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Result
 
@@ -63,11 +62,11 @@ if TYPE_CHECKING:
 
     from lakesync.client.change_feed import Callback, ChangeFeed, Changes, Reading
     from lakesync.client.client_status import ClientStatus
-    from lakesync.client.device_time import Waits
     from lakesync.client.loop import SyncLoop
-    from lakesync.client.misuse import Mode
     from lakesync.client.storage.conflicts import LostWrite
+    from lakesync.client.storage.misuse import Mode
     from lakesync.client.sync import SyncSummary
+    from lakesync.client.waits import Waits
     from lakesync.ports import Transport
 
     Ended = Result[dict[str, Any], LakeSyncError]
@@ -200,7 +199,6 @@ class AsyncWatch(Subscriber, Generic[T]):
         return self._closed
 
     def _next(self) -> T | Unchanged:
-        """Read, on a thread; for the first time prepare and subscribe before."""
         if self._reading is None:
             reading = self._prepare()
             self.tables = reading.tables
@@ -215,7 +213,6 @@ class AsyncWatch(Subscriber, Generic[T]):
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     def end(self) -> None:
-        """Let the iteration end."""
         self._closed = True
         self.wake(None)
 
@@ -538,6 +535,5 @@ class AsyncClient(AsyncEditor[Client]):
 
 
 def _end(block: contextlib.AbstractContextManager[object], exc: BaseException) -> None:
-    """Undo a transaction because of an exception, which the caller raises again."""
     with contextlib.suppress(BaseException):
         block.__exit__(type(exc), exc, exc.__traceback__)

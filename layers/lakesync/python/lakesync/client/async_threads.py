@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakesync.client.change_feed import checked_callback
 from lakesync.client.loop import STOP_S
-from lakesync.client.misuse import note_forks
+from lakesync.client.storage.misuse import note_forks
 from lakesync.errors import TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ class Threads:
         note_forks(self)
 
     def forked(self) -> None:
-        """Reset, so that calls are refused: the threads do not exist in the child process."""
         self._begin()
 
     def _begin(self) -> None:
@@ -64,23 +63,19 @@ class Threads:
             )
 
     def enter_block(self) -> None:
-        """Note that this task, and those that it starts, are in a transaction."""
         self._in_transaction = True
         _IN_BLOCK.set((*_IN_BLOCK.get(), self))
 
     def leave_block(self) -> None:
-        """Note that the transaction has ended."""
         self._in_transaction = False
         _IN_BLOCK.set(tuple(other for other in _IN_BLOCK.get() if other is not self))
 
     async def write(self, operation: Callable[[], T]) -> T:
-        """Do something that writes, when it is its turn."""
         self.check_outside()
         async with self.turn:
             return await self.in_turn(operation)
 
     async def in_turn(self, operation: Callable[[], T]) -> T:
-        """Do something that writes, while it is the caller's turn."""
         return await _on(self._writer, operation)
 
     def behind(self, operation: Callable[[], object]) -> None:
@@ -88,7 +83,6 @@ class Threads:
         self._writer.submit(operation)
 
     async def read(self, operation: Callable[[], T]) -> T:
-        """Do something that reads."""
         return await _on(self._reader, operation)
 
     async def sync(self, operation: Callable[[Callable[[], bool]], T]) -> T:

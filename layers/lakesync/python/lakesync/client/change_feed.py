@@ -26,7 +26,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
-from lakesync.client.misuse import checked_names, note_forks
+from lakesync.client.storage.misuse import checked_names, note_forks
 from lakesync.client.storage.queries import shape
 from lakesync.client.storage.sqlite_file import query_result
 from lakesync.client.storage.statement_capture import as_cells
@@ -51,8 +51,6 @@ OTHERS_S: Final = 0.1
 
 
 class Changes(NamedTuple):
-    """The changes since subscribers were last notified."""
-
     tables: frozenset[str] = frozenset()
     """Names of synced tables, and of local ones that `execute` wrote."""
     keys: frozenset[str] = frozenset()
@@ -93,7 +91,7 @@ class Subscriber(ABC):
         self.tables = tables
 
     def concerns(self, changes: Changes) -> bool:
-        """Return whether it subscribes to these."""
+        """Return whether it subscribes to any of these."""
         return self.tables is None or changes.everything or not self.tables.isdisjoint(changes.keys)
 
     @abstractmethod
@@ -109,8 +107,6 @@ class Subscriber(ABC):
 
 
 class ChangeFeed:
-    """The changes of one file."""
-
     def __init__(self, file: ClientFile, gather_ms: int = GATHER_MS) -> None:
         self._file = file
         self._gather_s = gather_ms / 1000
@@ -125,11 +121,9 @@ class ChangeFeed:
         note_forks(self)
 
     def forked(self) -> None:
-        """End, because the notifying thread does not exist; see `lakesync.client.misuse`."""
         self._lock, self._closed, self._running = threading.Lock(), True, False
 
     def is_closed(self) -> bool:
-        """Return whether notifications have ended."""
         return self._closed
 
     def subscribe(self, subscriber: Subscriber, *, keep: bool = False) -> None:
@@ -147,20 +141,17 @@ class ChangeFeed:
                 threading.Thread(target=self._run, name="lakesync-watch", daemon=True).start()
 
     def forget(self, subscriber: Subscriber) -> None:
-        """Tell a subscriber nothing any more; safe to repeat."""
         with self._lock:
             self._subscribers.discard(subscriber)
             self._kept.discard(subscriber)
 
     def publish(self, changes: Changes) -> None:
-        """Notify subscribers soon."""
         if self._running:
             with self._lock:
                 self._noted |= changes
             self._signal.set()
 
     def close(self) -> None:
-        """End all subscriptions; safe to repeat."""
         with self._lock:
             self._closed = True
             ended = list(self._subscribers)
@@ -171,7 +162,6 @@ class ChangeFeed:
             subscriber.end()
 
     def _committed(self) -> None:
-        """Note what a transaction of this client changed; called behind each commit."""
         if not self._running:
             self._file.catalogue.forget_changed()
         else:
@@ -219,7 +209,6 @@ _log = logging.getLogger("lakesync.client")
 
 
 def checked_callback(function: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Return a function that can be called, or raise `ValidationFailed`."""
     if not callable(function):
         raise ValidationFailed(f"a callback is a function, not {function!r}", field="callback")
     return function
@@ -253,7 +242,6 @@ class Callback(Subscriber):
         return (changes.everything or bool(changes.keys)) and super().concerns(changes)
 
     def wake(self, changes: Changes) -> None:
-        """Have the function called, now or when it has returned."""
         with self._lock:
             if self._closed:
                 return
@@ -287,7 +275,6 @@ class Callback(Subscriber):
         self._since_s = None
 
     def _arguments(self, changes: Changes) -> Iterable[object]:
-        """Return the arguments of the calls of the function."""
         return (self._names(changes),)
 
     def _names(self, changes: Changes) -> frozenset[str]:
@@ -301,7 +288,6 @@ class Callback(Subscriber):
         return f"the callback {getattr(self._function, '__qualname__', repr(self._function))}"
 
     def check(self) -> None:
-        """Report a call that takes long."""
         since_s = self._since_s
         if since_s is not None and time.monotonic() - since_s > CALLBACK_S:
             self._since_s = None
@@ -333,7 +319,6 @@ class ConflictCallback(Callback):
     """The result of `Client.on_conflict`: its function is called once for each write that lost."""
 
     def concerns(self, changes: Changes) -> bool:
-        """Return whether a write of its tables lost."""
         return any(True for _ in self._arguments(changes))
 
     def _arguments(self, changes: Changes) -> Iterable[object]:
@@ -355,14 +340,11 @@ UNCHANGED: Final = Unchanged()
 
 
 class Reading(ABC, Generic[T]):
-    """Something that is read repeatedly."""
-
     tables: frozenset[str] | None = None
     """What it depends on, in small letters; None for whatever is committed."""
 
     @abstractmethod
-    def read(self) -> T | Unchanged:
-        """Return what there is, if it is something else than what this gave last."""
+    def read(self) -> T | Unchanged: ...
 
 
 class LiveQuery(Reading[list[T]]):
@@ -389,8 +371,6 @@ class LiveQuery(Reading[list[T]]):
         self.tables = read if tables is None else folded_names(tables)
 
     def read(self) -> list[T] | Unchanged:
-        """Return the rows, if they are others than those that it gave last."""
-
         def rows() -> list[T] | Unchanged:
             state = self._database.typed(self._sql, self._parameters)
             if state == self._last:
@@ -473,7 +453,6 @@ class Watch(Subscriber, Generic[T]):
         self._woken.set()
 
     def end(self) -> None:
-        """Let the iteration end."""
         self._closed = True
         self._woken.set()
 

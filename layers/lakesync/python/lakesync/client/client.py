@@ -38,9 +38,16 @@ from lakesync.client.app_actions import Actions
 from lakesync.client.app_attachments import Attachments
 from lakesync.client.change_feed import GATHER_MS, GATHER_MS_MAX
 from lakesync.client.damaged_file import is_sound
-from lakesync.client.device_time import system_clock
 from lakesync.client.loop import Connecting
-from lakesync.client.misuse import (
+from lakesync.client.resync import rebind
+from lakesync.client.storage.app_table import answer_of, quote
+from lakesync.client.storage.attachment_store import Folder
+from lakesync.client.storage.device_clock import system_clock
+from lakesync.client.storage.device_tables import declare
+from lakesync.client.storage.editor import Editor, amend, local_transaction, record
+from lakesync.client.storage.edits import Writer
+from lakesync.client.storage.file import open_file
+from lakesync.client.storage.misuse import (
     PAGE_DELTAS,
     check_page_deltas,
     checked_mode,
@@ -48,16 +55,10 @@ from lakesync.client.misuse import (
     checked_transport,
     checked_whole,
 )
-from lakesync.client.resync import rebind
-from lakesync.client.storage.app_table import answer_of, quote
-from lakesync.client.storage.attachment_store import Folder
-from lakesync.client.storage.device_tables import declare
-from lakesync.client.storage.editor import Editor, amend, local_transaction, record
-from lakesync.client.storage.edits import Writer
-from lakesync.client.storage.file import open_file
 from lakesync.client.storage.own_writes import resolve
 from lakesync.client.storage.sqlite_file import attempt, caught
-from lakesync.client.sync import Syncer, checked_source, never
+from lakesync.client.sync import Syncer, checked_source
+from lakesync.client.waits import never
 from lakesync.core.messages import checked_first
 from lakesync.errors import Conflict, NotOffered, ValidationFailed
 from lakesync.ports import TellsConnectorTypes
@@ -66,13 +67,13 @@ from lakesync.result import Err, Ok, Result, heard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.client.misuse import Mode
     from lakesync.client.resync import KeepEdits
     from lakesync.client.storage.app_table import Answer
     from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.device_tables import DeclaredColumns
     from lakesync.client.storage.editor import Transaction
     from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.misuse import Mode
     from lakesync.client.storage.outbox import OutboxEntry
     from lakesync.client.storage.own_writes import Keep
     from lakesync.client.storage.private_files import GivenKey
@@ -151,7 +152,6 @@ class MemoryFile:
 
 
 def _removed(folder: str, process: int) -> None:
-    """Remove a folder, unless this is a process that was forked from its owner."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -163,7 +163,6 @@ _OTHER_FILES = ("-wal", "-shm", "-journal")
 
 
 def wipe(file: ClientFile, path: str | Path, *, lose_edits: bool) -> None:
-    """Empty a file, close it and remove it."""
     writer = file.database.writer
     with file.database.lock:
         file.database.must_be_idle()
@@ -203,8 +202,6 @@ def _drop_everything(connection: sqlite3.Connection) -> None:
 
 
 class OutboxKeeper(Editor):
-    """The part of a client that has an outbox."""
-
     _file: ClientFile
     _syncer: Syncer
     edited: threading.Event

@@ -131,18 +131,15 @@ class Activity:
 
     @property
     def connected(self) -> bool:
-        """Whether a socket to the gateway is open."""
         return self._connected
 
     def hears(self, *, is_open: bool, reason: str | None) -> None:
-        """Note whether a socket to the gateway is open, and if not, why."""
         if (self._connected, self._socket_error) != (is_open, reason):
             self._connected, self._socket_error = is_open, reason
             self._notify()
 
     @contextlib.contextmanager
     def uploading(self) -> Iterator[None]:
-        """Note that a push is in progress."""
         with self._lock:
             self._uploads += 1
         self._notify()
@@ -163,7 +160,6 @@ class Activity:
             self._downloading, self._progress = False, None
 
     def page(self, page: PullPage, *, is_first: bool) -> None:
-        """Note that a page came, and whether of a first sync."""
         self._received += page.count
         self._progress = page.progress
         if is_first or page.count or page.has_more:
@@ -171,16 +167,13 @@ class Activity:
             self._notify()
 
     def lost(self, writes: tuple[LostWrite, ...]) -> None:
-        """Notify subscribers of own writes that lost."""
         if writes:
             self.on_change(Changes(lost=writes))
 
     def reached_end(self, now_ms: int) -> None:
-        """Note that everything was read that there is."""
         self._last_ms = max(self._last_ms, now_ms)
 
     def ended(self, half: str, error: LakeSyncError | None) -> None:
-        """Note how a push, a pull or the sending of actions ended."""
         self._errors[half] = error
         self._notify()
 
@@ -265,8 +258,6 @@ T = TypeVar("T")
 
 
 class Observable(Editor):
-    """The part of a client that others observe."""
-
     _file: ClientFile
     _activity: Activity
     _feed: ChangeFeed
@@ -392,7 +383,6 @@ class LiveStatus(Reading[ClientStatus]):
         self._last: ClientStatus | None = None
 
     def read(self) -> ClientStatus | Unchanged:
-        """Return the status, if it is another one than this gave last."""
         status = self._status()
         if status == self._last:
             return UNCHANGED

@@ -67,11 +67,9 @@ class SavedActions:
 
     @property
     def entries(self) -> tuple[ActionEntry, ...]:
-        """The actions themselves, oldest first."""
         return tuple(entry_of(row) for _, row in sorted(self.rows.items()))
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """Add an action; raises if it is not what was queued."""
         entry_of(row).to_send("-")
         place, after_hlc, sent_ms, due_ms, ended_ms = row[-len(_ALSO) :]
         if not all(
@@ -81,14 +79,12 @@ class SavedActions:
         self.rows[place] = row
 
     def take(self, cells: Mapping[str, Any], *, was_reached: bool) -> None:
-        """Add an action of a page, unless it is there."""
         if cells["place"] not in self.rows:
             self.add(tuple(cells[name] for name in _ACTION_COLUMNS.split(", ")))
             if not was_reached:
                 self.unsure.add(cells["place"])
 
     def fill(self, file: ClientFile, *, edits_complete: bool) -> None:
-        """Put them into a new file's queue, within a transaction of it."""
         marks = ", ".join("?" * (_ACTION_COLUMNS.count(",") + 1))
         for place, row in sorted(self.rows.items()):
             file.connection.execute(
@@ -103,7 +99,6 @@ class SavedActions:
 
 
 def entry_of(row: tuple[Any, ...]) -> ActionEntry:
-    """Return the action that a row is."""
     return ActionEntry.stored(*row[: -len(_ALSO)])
 
 
@@ -160,8 +155,6 @@ SavedEdits: TypeAlias = "dict[Stamp, tuple[int | None, OutboxEntry]]"
 
 
 class Owner(NamedTuple):
-    """Whose file it is."""
-
     client_id: str
     floor: Stamp
     """The greatest stamp that is known to be at the gateway."""
@@ -171,8 +164,6 @@ class Owner(NamedTuple):
 
 @dataclass(slots=True)
 class Readable:
-    """What can be read of a damaged file."""
-
     owner: Owner | None = None
     edits: SavedEdits = field(default_factory=dict)
     is_complete: bool = False
@@ -181,7 +172,6 @@ class Readable:
 
 
 def checked_entry(hlc: Stamp, *columns: Any) -> OutboxEntry:
-    """Return an entry of the outbox; raises if it is not what was written."""
     entry = OutboxEntry.stored(*columns)
     again = known_delta(*entry.delta[:6])
     if again.delta_id != entry.delta.delta_id or again.hlc != hlc:
@@ -190,7 +180,6 @@ def checked_entry(hlc: Stamp, *columns: Any) -> OutboxEntry:
 
 
 def read_damaged(path: Path, key: Key | None) -> Readable:
-    """Read what can be read of a damaged file; raises nothing for what cannot."""
     readable = Readable()
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connect = partial(key.connect, is_damaged=True) if key else sqlite3.connect
@@ -208,7 +197,6 @@ def read_damaged(path: Path, key: Key | None) -> Readable:
 
 
 def _read_by_sqlite(connection: sqlite3.Connection, readable: Readable) -> None:
-    """Read until the damage, from both ends."""
     readable.is_complete = _save(connection, "ASC", readable.edits)
     if not readable.is_complete:
         _save(connection, "DESC", readable.edits)
@@ -219,7 +207,6 @@ def _read_by_sqlite(connection: sqlite3.Connection, readable: Readable) -> None:
 
 
 def _save(connection: sqlite3.Connection, order: str, saved: SavedEdits) -> bool:
-    """Save entries until the damage; returns whether there was none."""
     complete = True
     try:
         for txn, hlc, *columns in connection.execute(f"{_ENTRIES} ORDER BY hlc {order}"):
@@ -258,7 +245,6 @@ class _ByPages:
                     self._take(name, *row, was_reached=False)
 
     def _take(self, table: str, row_id: int, row: Cells, *, was_reached: bool) -> None:
-        """Take a row that may be of a table, if it is."""
         first, *others = self._columns[table]  # SQLite stores null for a rowid of its own name
         if row[:1] != (None,) or not len(row) <= 1 + len(others):
             return
@@ -429,7 +415,6 @@ def _fill(file: ClientFile, path: Path, owner: Owner, readable: Readable) -> Non
 
 
 def _copied(path: Path) -> Path:
-    """Keep a damaged file with its log, under the first name that is free."""
     names = (path.with_name(f"{path.name}.corrupt-{number}") for number in count(1))
     kept = next(name for name in names if not name.exists())
     log = path.with_name(f"{path.name}{_BEHIND[0]}")

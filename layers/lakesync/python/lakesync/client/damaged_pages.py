@@ -67,12 +67,10 @@ class Pages:
         self._logged = dict(self._frames(content))
 
     def close(self) -> None:
-        """Close the file."""
         if isinstance(self._file, mmap.mmap):
             self._file.close()
 
     def table(self, root: int) -> Table:
-        """Read a table from its root."""
         rows: dict[int, Cells] = {}
         pages: set[int] = set()
         waiting, is_whole = [root], True
@@ -128,7 +126,6 @@ class Pages:
                 yield from rows.items()
 
     def _page(self, number: int) -> tuple[bytes, int]:
-        """Return a page, empty if it is missing, and where its header begins."""
         end = number * self._size
         page = self._logged.get(number) or self._file[max(end - self._size, 0) : end]
         whole = page if len(page) == self._size else b""
@@ -155,7 +152,6 @@ class Pages:
         return struct.unpack_from(f">{count}H", page, start + header)
 
     def _leaf(self, page: bytes, start: int, rows: dict[int, Cells]) -> bool:
-        """Read the rows of a leaf; returns whether all of them could be."""
         whole = True
         for place in self._places(page, start, 8):
             try:

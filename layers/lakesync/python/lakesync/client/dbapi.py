@@ -80,7 +80,7 @@ _REFUSED: Final = {
 
 
 class _RolledBack(Exception):
-    """Undoes a transaction."""
+    pass
 
 
 def connect(client: Client) -> Connection:
@@ -181,7 +181,6 @@ class Cursor:
         return self
 
     def _is_query(self, sql: str, parameters: Parameters) -> bool:
-        """Return whether a statement that begins with WITH only reads."""
         try:
             self.connection.read(f"EXPLAIN {sql}", parameters)
         except ProgrammingError:
@@ -229,7 +228,6 @@ def _value(result: Result[T, LakeSyncError]) -> T:
 
 
 def _raised(operation: Callable[[], T]) -> T:
-    """Do what raises the client's errors, and raise those of the interface."""
     try:
         return operation()
     except LakeSyncError as error:
@@ -239,7 +237,6 @@ def _raised(operation: Callable[[], T]) -> T:
 
 
 def _fail(error: LakeSyncError) -> NoReturn:
-    """Raise what the interface calls an error of the client."""
     kind: type[Error] = DatabaseError
     if isinstance(error, Unavailable):
         kind = OperationalError

@@ -78,7 +78,6 @@ class ArrivedRows:
         self.others: dict[str, list[Delta]] = {}
 
     def add(self, row_id: str, record: pb.RawDelta) -> None:
-        """Add the next record."""
         first = self._first.setdefault(row_id, record)
         if first is not record:
             self._all.setdefault(row_id, [first]).append(record)
@@ -100,25 +99,21 @@ class ArrivedRows:
 
     @property
     def deltas(self) -> Iterator[Delta]:
-        """The deltas of rows that are not of one insert."""
         for rows in (self.several, self.others):
             for of_row in rows.values():
                 yield from of_row
 
     @property
     def newest(self) -> Stamp:
-        """The greatest stamp."""
         stamps = [max(inserts.stamps) for inserts in self.inserts]
         return max([*stamps, *[delta.hlc for delta in self.deltas]])
 
     @property
     def columns(self) -> set[str]:
-        """The names of all columns."""
         names = {name for delta in self.deltas for name, _ in delta.columns}
         return names.union(*(inserts.names for inserts in self.inserts))
 
     def by_row(self) -> dict[str, list[Delta]]:
-        """Return the deltas of all rows."""
         known = self.several | self.others
         return {
             row_id: known.get(row_id) or [delta_of(record)]
@@ -162,7 +157,6 @@ class Arrived:
 
 
 def _inserts(records: Sequence[pb.RawDelta]) -> list[Inserts]:
-    """Return rows of one insert each, with as many columns, by the names of these."""
     columns = list(zip(*[tuple(record.columns) for record in records], strict=True))
     alike = [named for named in map(values_alike, columns) if named is not None]
     if len(alike) == len(columns):
@@ -239,7 +233,6 @@ def _writes(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def _insert(file: ClientFile, table: AppTable, row_id: str, before: RowState) -> Delta | None:
-    """Return the INSERT of a row as it was; None if none is needed, or none is possible."""
     row = file.rows.one((table.id, row_id))
     deleted = row.known.deleted
     if row.known.alive or row.known.columns or row.state.alive or not row.state.columns:
@@ -277,8 +270,6 @@ Echoed: TypeAlias = "Counter[tuple[str, str]]"
 
 
 class Pages:
-    """Applies pages. Used within the caller's transaction."""
-
     def __init__(self, file: ClientFile) -> None:
         self.file = file
         self.resync = Resyncer(file)
@@ -353,7 +344,6 @@ class Pages:
         )
 
     def _begin_log(self) -> Stamp:
-        """Return the stamp behind which the log is complete from this page on."""
         at = self.file.position()
         since = at.cursor
         if at.snapshot:

@@ -127,7 +127,6 @@ class OpenSockets:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def note(self, event: str, info: Mapping[str, Any]) -> None:
-        """Hear of an event of httpcore's."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             opened = info["return_value"].get_extra_info("socket")
             if isinstance(opened, socket.socket):
@@ -153,12 +152,10 @@ class SocketLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger for websockets, which at ``DEBUG`` would log each header and frame."""
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
-        """Return whether a level is logged; ``DEBUG`` never is."""
         return level > logging.DEBUG and super().isEnabledFor(level)
 
 
 def socket_logger() -> SocketLogger:
-    """Return the logger of a socket."""
     return SocketLogger(logging.getLogger("lakesync.client"), {})
 
 
@@ -166,7 +163,6 @@ class _WithoutQuery(logging.Filter):
     """Removes the query, which contains the signature, from the addresses that httpx logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Pass a log record on, without the query string during a signed request."""
         if _SIGNED.get() and isinstance(record.args, tuple):
             record.args = tuple(_without_query(value) for value in record.args)
         return True
@@ -205,7 +201,6 @@ class Token:
         self._token = checked_token(token) if isinstance(token, str) else None
 
     def forget(self) -> None:
-        """Ask for another one the next time."""
         self._token = None
 
     def give(self) -> str:
@@ -365,7 +360,6 @@ def _about(status: int, headers: Mapping[str, str]) -> str:
 
 
 def _said(body: bytes) -> str:
-    """Return what a foreign answer says, at most a line of it."""
     fields = _object(body)
     text = fields.get("message") or fields.get("Message") or fields.get("error")
     if not isinstance(text, str):

@@ -40,7 +40,7 @@ from lakesync.client.gateway_http import (
     read,
     signed_request,
 )
-from lakesync.client.misuse import keep, note_forks
+from lakesync.client.storage.misuse import keep, note_forks
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import parse
 from lakesync.core.schema import schemas_from_json
@@ -86,8 +86,6 @@ AGE_S_MAX: Final = 10
 
 
 class _Fetch(threading.Thread):
-    """One request in progress, or with its answer."""
-
     def __init__(self, fetch: Callable[[Pull], PullPage], pull: Pull) -> None:
         # A program that ends does not wait for it.
         super().__init__(daemon=True, name="lakesync-read-ahead")
@@ -98,7 +96,6 @@ class _Fetch(threading.Thread):
         self._answered_s = 0.0
 
     def run(self) -> None:
-        """Send the request, and store the result."""
         try:
             self._page = self._fetch(self.pull)
         except Exception as error:  # noqa: BLE001 - raised by `page`, where somebody hears it
@@ -123,7 +120,6 @@ class ReadAhead:
         self._ahead: _Fetch | None = None
 
     def pull(self, pull: Pull) -> PullPage:
-        """Return the page that was asked for."""
         ahead, self._ahead = self._ahead, None
         page = ahead.page(pull) if ahead else None
         if page is None:
@@ -177,7 +173,6 @@ class CarriesOverHttp:
     def ask_upload(
         self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
     ) -> UploadState:
-        """Ask how far an upload is, and for what is to be sent next."""
         asked: dict[str, Any] = {"reference": str(reference), "parts": list(parts)}
         if upload:
             asked["upload"] = upload
@@ -195,7 +190,6 @@ class CarriesOverHttp:
     def ask_download(
         self, table: str, row_id: str, column: str, reference: Attachment
     ) -> SignedRequest:
-        """Ask for what reads an attachment that a cell refers to."""
         place = {"table": table, "rowId": row_id, "column": column}
         answer = self._answered("attachments/download", place | {"reference": str(reference)})
         with _understood():

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from lakesync.client.app_attachments import BackgroundUploads
 from lakesync.client.change_feed import checked_callback
 from lakesync.client.client_status import Observable
-from lakesync.client.device_time import BACKOFF_S_MIN, WAITS, own_addresses, wait_here
-from lakesync.client.misuse import checked_interval_s, checked_mode, checked_waits
+from lakesync.client.storage.misuse import checked_interval_s, checked_mode, checked_waits
 from lakesync.client.sync import SyncSummary
+from lakesync.client.waits import BACKOFF_S_MIN, WAITS, own_addresses, wait_here
 from lakesync.errors import (
     InternalError,
     LakeSyncError,
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
     from lakesync.client.app_actions import Actions
     from lakesync.client.app_attachments import Attachments
     from lakesync.client.client_status import Activity
-    from lakesync.client.device_time import Waits
-    from lakesync.client.misuse import Mode
+    from lakesync.client.storage.misuse import Mode
     from lakesync.client.sync import Syncer
-    from lakesync.core.messages import Pull, PullPage
+    from lakesync.client.waits import Waits
     from lakesync.ports import Listening, Transport
 
 # --- what is synced -------------------------------------------------------------------------------
@@ -62,40 +61,26 @@ class Syncs(Protocol):
     edited: threading.Event
 
     @property
-    def connected(self) -> bool:
-        """Return whether it receives changes at once."""
-        ...
+    def connected(self) -> bool: ...
 
     def sync(
         self, *, stopped: Callable[[], bool], mode: Mode = "full"
-    ) -> Result[SyncSummary, LakeSyncError]:
-        """Push, pull and send actions, or what the mode leaves of these."""
-        ...
+    ) -> Result[SyncSummary, LakeSyncError]: ...
 
-    def listen(self, wake: Callable[[], None], waits: Waits = ...) -> Listening | None:
-        """Subscribe to changes."""
-        ...
+    def listen(self, wake: Callable[[], None], waits: Waits = ...) -> Listening | None: ...
 
-    def register_loop(self, loop: Any) -> None:
-        """Note a loop that is to be stopped with the client."""
-        ...
+    def register_loop(self, loop: Any) -> None: ...
 
-    def hurry(self) -> None:
-        """Wait no longer with what was stopped on its way: the network may be another one."""
-        ...
+    def hurry(self) -> None: ...
 
-    def drop_requests(self) -> None:
-        """Make current requests fail."""
-        ...
+    def drop_requests(self) -> None: ...
 
 
 class HasClient(Protocol):
     """An `AsyncClient`."""
 
     @property
-    def client(self) -> Syncs:
-        """Return the client that it is made of."""
-        ...
+    def client(self) -> Syncs: ...
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -122,8 +107,7 @@ _SPREAD: Final = 0.2
 _log = logging.getLogger("lakesync.client")
 
 
-def unheard(_result: Result[SyncSummary, LakeSyncError]) -> None:
-    """Let nobody hear a result."""
+def unheard(_result: Result[SyncSummary, LakeSyncError]) -> None: ...
 
 
 class SyncLoop:
@@ -282,7 +266,6 @@ class SyncLoop:
             return Err(error)
 
     def _wait_after(self, error: LakeSyncError, network: object) -> None:
-        """Wait after a failure, in the network in which it happened."""
         # Edits do not shorten the wait, as they would fare like the last ones; but whoever works on
         # may have logged in.
         is_login = isinstance(error, NotTheGateway)
@@ -348,15 +331,7 @@ def _give_up() -> None:
 
 
 class Hearing:
-    """`lakesync.ports.Hearer` for one client.
-
-    Args:
-        client_id: the client.
-        syncer: applies broadcasts.
-        activity: records whether changes are received.
-        wake: makes the client sync.
-        waits: how long the connection that brings changes waits.
-    """
+    """`lakesync.ports.Hearer` for one client, whose syncer applies what is heard."""
 
     def __init__(
         self,
@@ -367,35 +342,15 @@ class Hearing:
         waits: Waits = WAITS,
     ) -> None:
         self.client_id = client_id
-        self._syncer = syncer
         self._activity = activity
-        self._wake = wake
+        self.wake = wake
+        self.hear, self.reads_again = syncer.hear, syncer.reads_again
+        self.next_pull, self.is_current = syncer.next_pull, syncer.is_current
         self.heartbeat_s = waits.heartbeat_s
         self.reconnect_s = waits.reconnect_s
         self.reconnect_s_max = waits.reconnect_s_max
 
-    def hear(self, page: PullPage) -> bool:
-        """Apply a broadcast that fits; returns whether it makes a pull unnecessary."""
-        return self._syncer.hear(page)
-
-    def reads_again(self, page: PullPage) -> bool:
-        """Return whether a broadcast shows that the next pull reads tables again."""
-        return self._syncer.reads_again(page)
-
-    def wake(self) -> None:
-        """Sync now."""
-        self._wake()
-
-    def next_pull(self) -> Pull:
-        """Return the request for one delta behind the cursor."""
-        return self._syncer.next_pull()
-
-    def is_current(self, page: PullPage) -> bool:
-        """Return whether the answer to `next_pull` shows that nothing was missed."""
-        return self._syncer.is_current(page)
-
     def on_connected(self, *, is_open: bool, reason: str | None = None) -> None:
-        """Note whether changes are heard of, and if not, why."""
         self._activity.hears(is_open=is_open, reason=reason)
 
 
@@ -403,8 +358,6 @@ class Hearing:
 
 
 class Connecting(Observable):
-    """The part of a client that keeps it in sync."""
-
     client_id: str
     _syncer: Syncer
     _transport: Transport
@@ -450,12 +403,7 @@ class Connecting(Observable):
             return loop
 
     def listen(self, wake: Callable[[], None], waits: Waits = WAITS) -> Listening | None:
-        """Listen for changes if the transport can: `SyncLoop` calls it. Stop it before `close`.
-
-        Args:
-            wake: makes this client sync.
-            waits: how long the listener waits.
-        """
+        """Listen for changes if the transport can: `SyncLoop` calls it. Stop it before `close`."""
         if not isinstance(self._transport, Listens):
             return None
         hearing = Hearing(self.client_id, self._syncer, self._activity, wake, waits)

@@ -35,27 +35,17 @@ A = TypeVar("A")
 
 
 class Pushes(Protocol):
-    """Whatever takes pushes for gateways."""
-
-    def push(self, gateway: str, push: Push) -> PushReceipt:
-        """Make deltas durable."""
+    def push(self, gateway: str, push: Push) -> PushReceipt: ...
 
 
 class Pulls(Protocol):
-    """Whatever answers pulls for gateways."""
-
-    def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Return the next page."""
+    def pull(self, gateway: str, pull: Pull) -> PullPage: ...
 
 
 class Acts(Protocol):
-    """Whatever runs actions for gateways."""
+    def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers: ...
 
-    def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
-        """Run actions."""
-
-    def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
-        """Return the actions that there are."""
+    def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]: ...
 
 
 class Fault(Enum):

@@ -114,8 +114,6 @@ _OFFER: Final = "UPDATE _lakesync_outbox SET status = 'offered' WHERE status = '
 
 @dataclass(frozen=True)
 class Resyncer:
-    """The re-sync of one file. Used within the caller's transaction."""
-
     file: ClientFile
 
     def _state(self) -> tuple[_Mode, dict[int, Stamp]]:
@@ -220,7 +218,6 @@ class Resyncer:
         return {row_id: state for row_id, state in newer if state is not known[row_id]}
 
     def has_stale(self, table_id: int) -> bool:
-        """Return whether rows of a table are yet to be read again."""
         stale = "SELECT 1 FROM _lakesync_stale WHERE table_id = ? LIMIT 1"
         return self.file.connection.execute(stale, (table_id,)).fetchone() is not None
 
@@ -327,11 +324,6 @@ def edits_to_move(file: ClientFile) -> int:
 
 
 def checked_keep(keep: str) -> KeepEdits:
-    """Return what becomes of the edits.
-
-    Raises:
-        ValidationFailed: it is none of both words.
-    """
     if keep not in get_args(KeepEdits):
         raise ValidationFailed('keep must be "edits" or "nothing"', field="keep")
     return cast("KeepEdits", keep)
@@ -364,7 +356,6 @@ def rebind(file: ClientFile, keep: KeepEdits) -> int:
 
 
 def _references(file: ClientFile) -> frozenset[Attachment]:
-    """Return the attachments that edits in the outbox refer to."""
     return frozenset(
         reference
         for _, _, _, run in file.connection.execute(_OUTBOX)

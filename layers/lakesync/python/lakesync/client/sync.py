@@ -22,6 +22,7 @@ from lakesync.client.download import Arrived, Pages
 from lakesync.client.storage.device_tables import SourceRows
 from lakesync.client.storage.sqlite_file import attempt
 from lakesync.client.upload import Pusher, PushSummary
+from lakesync.client.waits import never
 from lakesync.core.destinations import NAME
 from lakesync.core.messages import Pull
 from lakesync.core.schema import schemas_to_json
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.client.client_status import Activity
-    from lakesync.client.misuse import Mode
     from lakesync.client.storage.file import ClientFile, Position
+    from lakesync.client.storage.misuse import Mode
     from lakesync.core.messages import PullPage
     from lakesync.ports import Transport
 
@@ -99,7 +100,6 @@ class SyncSummary:
 
 
 def checked_source(value: Any) -> str:
-    """Return a source's name, or raise `ValidationFailed`."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:
         raise ValidationFailed(
             "source is the name of a declared destination: a lower-case letter, then letters, "
@@ -166,11 +166,6 @@ ROUNDS_MAX: Final = 10
 
 _PULL_HELPS: Final = (OutOfOrder, CursorExpired, RowDeleted)
 _SCHEMAS_OF: Final = "SELECT schemas_of FROM _lakesync_sync"
-
-
-def never() -> bool:
-    """Tell that nothing asks a sync to stop."""
-    return False
 
 
 S = TypeVar("S", PushSummary, PullSummary, ActionSummary)
@@ -269,12 +264,10 @@ class Syncer:
         return done
 
     def pull_source(self, source: str, stopped: Callable[[], bool] = never) -> PullSummary:
-        """Pull a source; see `lakesync.client.sync`."""
         with self.alone():
             return pull_source(self._file, self._transport, source, self._page_deltas, stopped)
 
     def forget_source(self, source: str) -> None:
-        """Remove what was pulled from a source."""
         with self.alone(), self._file.database.transaction():
             SourceRows(self._file, source).forget()
 
@@ -291,17 +284,14 @@ class Syncer:
             return self._file.database.read(_SCHEMAS_OF)[1] == [(_schemas_version(page),)]
 
     def reads_again(self, page: PullPage) -> bool:
-        """Return whether a broadcast shows that the next pull reads tables again."""
         with self._file.database.lock:
             return self._file.position().reads_again(page)
 
     def next_pull(self) -> Pull:
-        """Return the request for one delta behind the cursor."""
         with self._file.database.lock:
             return self._file.position().pull(self._file.client_id, 1)
 
     def is_current(self, page: PullPage) -> bool:
-        """Return whether the answer to `next_pull` shows that nothing was missed."""
         with self._file.database.lock:
             at = self._file.position()
             schemas = self._file.database.read(_SCHEMAS_OF)[1]
@@ -322,7 +312,6 @@ class Syncer:
 
     @contextlib.contextmanager
     def _noted(self, half: str) -> Iterator[None]:
-        """Have the activity tell how a half of a sync ended."""
         try:
             yield
         except LakeSyncError as error:

@@ -108,8 +108,6 @@ UNDER_WAY_MS_MAX: Final = 120_000
 
 @dataclass(slots=True)
 class BatchResult:
-    """What became of a batch."""
-
     accepted: int = 0
     restamped: int = 0
     quarantined: list[tuple[Entry, LakeSyncError]] = field(default_factory=list)
@@ -388,7 +386,6 @@ class Pusher:
         return done
 
     def _leave(self, pace: _Pace) -> Batch | None:
-        """Choose the next batch and note that it leaves."""
         file = self._file
         with file.database.lock:
             again = pace.tries_stopped and file.outbox.has_stopped(pace.tried)

@@ -31,8 +31,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
-from lakesync.client.device_time import FOREIGN_WAIT_S_MAX, own_addresses, wait_here
 from lakesync.client.gateway_http import error_of, probe_when_silent, socket_logger
+from lakesync.client.waits import FOREIGN_WAIT_S_MAX, own_addresses, wait_here
+from lakesync.core.backoff import doubled
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import (
     AuthFailed,
@@ -194,7 +195,7 @@ class SocketListener:
         most_s = self._hearer.reconnect_s_max
         if is_foreign:
             most_s = min(most_s, FOREIGN_WAIT_S_MAX)
-        ceiling_s = min(most_s, self._hearer.reconnect_s * (1 << min(self._failures, 16)))
+        ceiling_s = doubled(self._hearer.reconnect_s, most_s, self._failures)
         # Clients that are all asked to wait for the same time must not return at the same time.
         spread_s = max(ceiling_s, least_s)
         return float(max(least_s, min(most_s, least_s + self._chance() * spread_s)))
@@ -246,7 +247,6 @@ class SocketListener:
                 socket.close()
 
     def _hear(self, until_s: float) -> None:
-        """Process incoming messages until the connection is to be replaced."""
         network = self._network() if self._network else None
         self._asked_at_s, self._asks_next = None, False
         keep_alive_s = self._next_keep_alive_s()
@@ -288,7 +288,6 @@ class SocketListener:
         return max(ends_s - now_s, 0.01)
 
     def _next_keep_alive_s(self) -> float:
-        """Return when something is sent if no frame comes before."""
         return self._monotonic_s() + self._hearer.heartbeat_s * (1 + LATER * self._chance())
 
     def _is_elsewhere(self, network: object) -> bool:

@@ -406,7 +406,7 @@ class Bill(NamedTuple):
 
 def bill(description: Description, region: str, prices: PriceList | None = None) -> Bill:
     """Return the bill of a description, at LakeSync's own prices if no list is given."""
-    from lakesync.client.device_time import HEARTBEAT_S
+    from lakesync.client.waits import HEARTBEAT_S
     from lakesync.client.websocket_listener import LATER, RENEWED_S
 
     every = events(description, HEARTBEAT_S * (1 + LATER / 2), RENEWED_S)

@@ -85,11 +85,9 @@ class Exact(types.Numeric[Any]):
     """A ``decimal(p,s)`` column."""
 
     def bind_processor(self, _dialect: object) -> Callable[[Any], Any]:
-        """Return the function that writes a value."""
         return lambda value: None if value is None else Decimal(str(value))
 
     def result_processor(self, _dialect: object, _type: object) -> Callable[[Any], Any]:
-        """Return the function that reads a cell."""
         made: Callable[[str], Any] = Decimal if self.asdecimal else float
         return lambda cell: None if cell is None else made(str(cell))
 
@@ -195,7 +193,6 @@ def declare_tables(
 
 
 def _refused(table: Table) -> str:
-    """Return why a table cannot be synced; empty if it can."""
     if table.schema:
         return "a client's file has no schemas; leave `schema` out"
     keys = list(table.primary_key.columns)
@@ -217,12 +214,10 @@ class _Compiler(SQLiteCompiler):
     """SQLite's, with a part of a JSON value as a column of its own would have it."""
 
     def visit_json_getitem_op_binary(self, binary: Any, *given: Any, **options: Any) -> str:
-        """Return the SQL of a part of a value."""
         sql = super().visit_json_getitem_op_binary(binary, *given, **options)  # type: ignore[no-untyped-call]
         return _unquoted(sql)
 
     def visit_json_path_getitem_op_binary(self, binary: Any, *given: Any, **options: Any) -> str:
-        """Return the SQL of a part of a value."""
         sql = super().visit_json_path_getitem_op_binary(binary, *given, **options)  # type: ignore[no-untyped-call]
         return _unquoted(sql)
 
@@ -246,15 +241,12 @@ class LakeSyncDialect(SQLiteDialect):
 
     @classmethod
     def import_dbapi(cls) -> Any:
-        """Return the interface's module."""
         return dbapi
 
     def get_isolation_level_values(self, _connection: object) -> list[Any]:
-        """Return the one level that there is."""
         return ["SERIALIZABLE"]
 
     def get_isolation_level(self, _connection: object) -> Literal["SERIALIZABLE"]:
-        """Return the one level that there is."""
         return "SERIALIZABLE"
 
     def set_isolation_level(self, _connection: object, _level: object) -> None:

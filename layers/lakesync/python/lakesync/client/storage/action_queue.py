@@ -29,7 +29,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from lakesync.client.misuse import checked_key
+from lakesync.client.storage.misuse import checked_key
+from lakesync.core.backoff import doubled
 from lakesync.core.delta import canonical
 from lakesync.core.messages import Action, checked_action
 from lakesync.errors import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from lakesync.client.device_time import DeviceClock
+    from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import ActionOutcome
     from lakesync.errors import LakeSyncError
@@ -99,7 +100,6 @@ class ActionEntry:
         attempts: int,
         queued_ms: int,
     ) -> ActionEntry:
-        """Read an action out of its columns."""
         error = BY_CODE.get(code, ActionFailed)(message or "") if code is not None else None
         return ActionEntry(
             action_id,
@@ -242,11 +242,6 @@ class ActionQueue:
         return self.get(action_id)
 
     def get(self, action_id: str) -> ActionEntry:
-        """Return an action.
-
-        Raises:
-            NotFound: there is none of this id.
-        """
         for entry in self._entries("action_id = ?", action_id):
             return entry
         raise NotFound(GONE, field="action_id")
@@ -273,12 +268,10 @@ class ActionQueue:
         return None if due_ms is None else min(RETRY_MS_MAX, max(0, due_ms - now_ms))
 
     def too_old(self) -> list[ActionEntry]:
-        """Return the actions that may not be sent again."""
         since_ms = self._clock.device_ms() - SENT_AGAIN_MS_MAX
         return self._entries(f"{_OPEN} AND sent_ms <= ?", since_ms)
 
     def mark_sent(self, entries: Sequence[ActionEntry]) -> None:
-        """Note that actions are about to leave."""
         now_ms = self._clock.device_ms()
         for entry in entries:
             self._run(
@@ -290,7 +283,7 @@ class ActionQueue:
     def answer(self, entry: ActionEntry, outcome: ActionOutcome, chance: float) -> bool:
         """Note an outcome; returns whether the action has ended with it."""
         if outcome.retryable:
-            ceiling_ms = min(RETRY_MS_MAX, RETRY_MS_MIN << min(entry.attempts, 16))
+            ceiling_ms = doubled(RETRY_MS_MIN, RETRY_MS_MAX, entry.attempts)
             wait_ms = max(RETRY_MS_MIN, int(ceiling_ms * (1 + chance) / 2))
             due_ms = self._clock.device_ms() + wait_ms
             changes = {"due_ms": due_ms, "code": outcome.code, "message": outcome.message}
@@ -311,7 +304,6 @@ class ActionQueue:
         return True
 
     def end_too_old(self) -> None:
-        """End what may not be sent again."""
         for entry in self.too_old():
             self.end(entry, ActionOutcomeUnknown(_TOO_OLD))
 
@@ -370,11 +362,6 @@ class ActionQueue:
         )
 
     def discard(self, action_id: str) -> ActionEntry:
-        """Take an action out of the queue.
-
-        Raises:
-            NotFound: there is none of this id.
-        """
         entry = self.get(action_id)
         self._run("DELETE FROM _lakesync_actions WHERE action_id = ?", (action_id,))
         return entry

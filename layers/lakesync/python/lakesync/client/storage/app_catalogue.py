@@ -14,7 +14,6 @@ import sqlite3
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.client.misuse import checked_text
 from lakesync.client.storage.app_table import (
     ROW_ID,
     AppObjects,
@@ -25,6 +24,7 @@ from lakesync.client.storage.app_table import (
     quote,
     table_sql,
 )  # fmt: skip
+from lakesync.client.storage.misuse import checked_text
 from lakesync.client.storage.outbox import Status
 from lakesync.core.delta import known_delta
 from lakesync.core.names import check_identifier, first_spellings, folded, name_taken
@@ -132,7 +132,6 @@ class Catalogue:
         self._delete_wins: frozenset[str] = frozenset()  # folded names
 
     def note_change(self, table: AppTable) -> None:
-        """Note that the current transaction changes rows or columns of a table."""
         self._changed[table.id] = table
 
     def is_pulled(self, sql_name: str) -> bool:
@@ -142,7 +141,6 @@ class Catalogue:
         return row is not None
 
     def note_local_change(self, sql_name: str) -> None:
-        """Note that the current transaction changes a local table."""
         self._local_changed.add(sql_name)
 
     def take_changed(self) -> list[tuple[str, str]]:
@@ -153,12 +151,10 @@ class Catalogue:
         return changed
 
     def forget_changed(self) -> None:
-        """Forget which tables a committed transaction changed, as nobody asks."""
         self._changed.clear()
         self._local_changed.clear()
 
     def reload(self) -> None:
-        """Read the catalogue out of the database."""
         self._tables.clear()
         self._by_id.clear()
         self._changed.clear()
@@ -203,7 +199,6 @@ class Catalogue:
         return table if table is not None and table.name == name else None
 
     def by_id(self, table_id: int) -> AppTable:
-        """Return the table that a row or an outbox entry names."""
         return self._by_id[table_id]
 
     def by_sql_name(self, sql_name: str) -> AppTable | None:
@@ -213,7 +208,6 @@ class Catalogue:
         return next((table for table in tables if table.sql_name.lower() == small), None)
 
     def keep_declared(self, table: AppTable, types: Mapping[str, str]) -> None:
-        """Store the types that the app declared."""
         table.declared |= types
         table.prepare()  # values are written by their types
         self._connection.executemany(

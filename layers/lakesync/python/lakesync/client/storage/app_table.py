@@ -99,7 +99,6 @@ def tables_in(read: frozenset[ColumnKey]) -> frozenset[str] | None:
 
 
 def answer_of(connection: sqlite3.Connection, sql: str, parameters: object = ()) -> Answer:
-    """Run one query."""
     cursor = connection.execute(sql, parameters)  # type: ignore[arg-type]  # sequence or mapping
     try:
         return [column[0] for column in cursor.description or ()], cursor.fetchall()
@@ -198,23 +197,18 @@ class AppTable:
             raise self.barred()
 
     def as_read(self, state: RowState) -> RowState:
-        """Return a row as its table reads it; see `lakesync.core.merge.as_read`."""
         return as_read(state, delete_wins=self.delete_wins)
 
     def value(self, name: str, raw: CanonicalJson) -> Any:
-        """Return the value of a column as Python has it."""
         return read_value(self.kind(name), raw)
 
     def kind(self, name: str) -> str:
-        """Return the kind that a column is declared as; empty if it is not."""
         return kind_of(self.declared.get(name, ""))
 
     def written(self, name: str, content: Any, kind: str) -> Any:
-        """Return the JSON value that a cell stands for, as SQL wrote it to a column."""
         return value_of(content, kind, self.forms.get(name, 0))
 
     def prepare(self) -> None:
-        """Compose the statements for the columns as they are now."""
         self.templates.clear()
         self.places = Places(tuple(self.columns))
         self.shown = tuple(name for name, sql_name in self.columns.items() if sql_name)
@@ -239,7 +233,6 @@ class AppTable:
         self._writers = [(place, name, make) for place, name, make in each if make]
 
     def writer(self, name: str) -> Callable[[CanonicalJson], Cell] | None:
-        """Return the function that makes a column's cells; None if all are plain."""
         return writer(self.kind(name), self.forms.get(name, 0))
 
     def learn(self, name: str, forms: int) -> None:
@@ -299,7 +292,6 @@ def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
 
 
 def column_sql(sql_name: str, sql_type: str) -> str:
-    """Return how a column is made, by its name and its SQL type."""
     collation = f" COLLATE {COLLATION}" if sql_type == DECIMAL else ""
     return f"{quote(sql_name)} {sql_type}{collation}"
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import BinaryIO, TypeAlias
 
-    from lakesync.client.device_time import DeviceClock
+    from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.core.attachments import Attachment
     from lakesync.errors import LakeSyncError
 
@@ -91,11 +91,6 @@ class AttachmentTable:
         )
 
     def get(self, file: Attachment) -> AttachmentEntry:
-        """Return the stored entry of a file.
-
-        Raises:
-            NotFound: nothing is.
-        """
         for entry in self._entries("file_name = ?", file.file_name):
             return entry
         raise NotFound(_GONE, field="reference")
@@ -107,7 +102,6 @@ class AttachmentTable:
         return next((entry.attachment for entry in self._entries(ours, content)), None)
 
     def listed(self, status: AttachmentStatus) -> list[AttachmentEntry]:
-        """Return the attachments of a status, in the order in which they were added."""
         return self._entries("status = ? ORDER BY rowid", status)
 
     def by_use(self) -> list[AttachmentEntry]:
@@ -115,7 +109,6 @@ class AttachmentTable:
         return self._entries("status = ? ORDER BY used_ms, rowid", AttachmentStatus.KEPT)
 
     def file_names(self) -> frozenset[str]:
-        """Return the names of all files that are known."""
         rows = self._run("SELECT file_name FROM _lakesync_attachments")
         return frozenset(name for (name,) in rows)
 
@@ -129,24 +122,19 @@ class AttachmentTable:
         ]  # fmt: skip
 
     def note_upload(self, file: Attachment, upload: str) -> None:
-        """Note what the gateway knows an upload by."""
         self._change(file, upload=upload)
 
     def use(self, file: Attachment) -> None:
-        """Note that a file was used just now."""
         self._change(file, used_ms=self._clock.device_ms())
 
     def end(self, file: Attachment) -> None:
-        """Note that the gateway has a file."""
         self._change(file, status=AttachmentStatus.KEPT, upload="", code="", message="")
 
     def refuse(self, file: Attachment, error: LakeSyncError) -> None:
-        """Note that the gateway does not take a file."""
         refused = AttachmentStatus.REFUSED
         self._change(file, status=refused, code=error.code, message=error.message)
 
     def wait(self, file: Attachment) -> None:
-        """Have a file uploaded, or uploaded again."""
         self._change(file, status=AttachmentStatus.WAITING, code="", message="")
 
     def start_elsewhere(self, wanted: Collection[Attachment], *, keep_waiting: bool) -> None:
@@ -160,7 +148,6 @@ class AttachmentTable:
                 self.remove(entry.attachment)
 
     def remove(self, file: Attachment) -> None:
-        """Forget a file."""
         self._run("DELETE FROM _lakesync_attachments WHERE file_name = ?", (file.file_name,))
 
     def _change(self, file: Attachment, **changes: object) -> None:
@@ -241,7 +228,6 @@ class Folder:
             _to_the_disk(target)
 
     def downloaded_bytes(self, known: Attachment) -> int:
-        """Return how much of a download is there."""
         with contextlib.suppress(FileNotFoundError):
             return self.part(known).stat().st_size
         return 0
@@ -284,7 +270,6 @@ class Folder:
                 yield known
 
     def remove(self) -> None:
-        """Remove all of it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -116,7 +116,6 @@ def undeclared(column: str, value: object) -> ValidationFailed | None:
 
 
 def read_value(kind: str, raw: CanonicalJson) -> Any:
-    """Return the Python value of a declared column, by its `kind_of`."""
     value = parse(raw)
     if value.__class__ is int:
         if kind == "decimal":
@@ -259,7 +258,6 @@ FORMS: Final[dict[bytes, int]] = {
 
 
 def cell(value: CanonicalJson) -> Cell:
-    """Return the plain cell of a value."""
     first = value[0]
     if first == _QUOTE:
         return value[1:-1].decode() if _ESCAPE not in value else text_of(value)

@@ -150,18 +150,15 @@ class Conflicts:
         self._connection.execute("UPDATE _lakesync_conflict_counts SET dropped = 0")
 
     def listed(self) -> list[LostWrite]:
-        """Return the conflicts that wait for the app, oldest first."""
         return self._select("ORDER BY conflict.id")
 
     def one(self, conflict_id: int) -> LostWrite | None:
-        """Return a conflict; None if there is none with that id."""
         return next(iter(self._select("WHERE conflict.id = ?", conflict_id)), None)
 
     def _select(self, which: str, *parameters: object) -> list[LostWrite]:
         return [_read(*row) for row in self._connection.execute(f"{_SELECT} {which}", parameters)]
 
     def remove(self, conflict_id: int) -> None:
-        """Remove a conflict that was resolved."""
         self._connection.execute("DELETE FROM _lakesync_conflicts WHERE id = ?", (conflict_id,))
 
     def taken_back(self, key: LocalKey, own: Stamp) -> None:
@@ -184,7 +181,6 @@ class Conflicts:
         )
 
     def hide_rows(self, table_id: int, row_ids: Collection[str]) -> None:
-        """Remove what others wrote to rows that rules hide."""
         self._connection.executemany(
             f"{_HIDE} row_id = ?", [(table_id, row_id) for row_id in row_ids]
         )
@@ -194,7 +190,6 @@ class Conflicts:
         self._connection.execute(_HIDE_STALE)
 
     def omit(self, table_id: int, omitted: Omitted) -> None:
-        """Remove what others wrote to columns that rules omit."""
         places = [
             place
             for place, name in enumerate(self._catalogue.by_id(table_id).columns)

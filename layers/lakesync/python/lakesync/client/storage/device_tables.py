@@ -44,12 +44,12 @@ from typing import (
     get_origin,
 )
 
-from lakesync.client.misuse import checked_text
 from lakesync.client.storage.app_catalogue import APP_COLUMNS_MAX, delete_wins_in
 from lakesync.client.storage.app_table import ROW_ID, WRITING, is_reading, quote, sql_type_of
 from lakesync.client.storage.cell_values import cell, kind_of
 from lakesync.client.storage.file import fill_again
 from lakesync.client.storage.file_layout import PREFIX
+from lakesync.client.storage.misuse import checked_text
 from lakesync.core.column_types import precision_scale
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, as_read, fold, view
@@ -128,7 +128,6 @@ def targets_of(connection: sqlite3.Connection, sql: str, parameters: Any) -> Tar
 
 
 def check_local(catalogue: Catalogue, targets: Targets) -> None:
-    """Raise `ValidationFailed` unless a statement writes to local tables only."""
     for name in sorted(targets.written | targets.by_triggers | targets.defined):
         if name.lower().startswith(_INTERNAL):
             raise refused(f"{name} is LakeSync's or SQLite's own, and no table of the app")
@@ -174,7 +173,6 @@ def _ours(connection: sqlite3.Connection) -> list[Any]:
 
 
 def refused(sentence: str) -> ValidationFailed:
-    """Return the error of a statement that is not run."""
     return ValidationFailed(sentence, field="sql")
 
 
@@ -228,7 +226,6 @@ class SourceRows:
         self._execute(_GOES_ON, (self._source, page.snapshot))
 
     def forget(self) -> None:
-        """Remove the tables, and where reading continues."""
         for name in self._names():
             self._execute(f"DROP TABLE IF EXISTS main.{quote(self._sql_name(name))}")
             self._file.catalogue.note_local_change(self._sql_name(name))
@@ -245,7 +242,6 @@ class SourceRows:
         return f"{self._source}.{name}"
 
     def _apply(self, name: str, by_row: Mapping[str, list[Delta]]) -> None:
-        """Merge a page's deltas of one table into its rows."""
         self._make(name)
         (schemas,) = self._execute("SELECT schemas FROM _lakesync_sync").fetchone()
         delete_wins = folded(name) in delete_wins_in(schemas)
@@ -275,7 +271,6 @@ class SourceRows:
         return decode_row_state(row[0]) if row else EMPTY
 
     def _make(self, name: str) -> None:
-        """Make the app's table of a table that is seen first."""
         sql_name = self._sql_name(name)
         if name in self._names():
             return
@@ -294,7 +289,6 @@ class SourceRows:
         )
 
     def _hide(self, name: str, row_id: str) -> None:
-        """Remove a row of the app's table."""
         table = f"main.{quote(self._sql_name(name))}"
         self._execute(f"DELETE FROM {table} WHERE {ROW_ID} = ?", (row_id,))  # noqa: S608 - quoted
 
@@ -323,7 +317,6 @@ class SourceRows:
         return {folded(str(column)) for (column,) in rows.fetchall()}
 
     def _drop_stale(self) -> None:
-        """Remove the rows that were read again and that no page brought."""
         stale = self._execute(
             "SELECT name, row_id FROM _lakesync_source_rows WHERE source = ? AND stale",
             (self._source,),
@@ -335,7 +328,6 @@ class SourceRows:
 
 
 def forget_all(file: ClientFile) -> None:
-    """Remove what a file holds of all sources, within the caller's transaction."""
     for (source,) in file.connection.execute("SELECT source FROM _lakesync_sources").fetchall():
         SourceRows(file, str(source)).forget()
 

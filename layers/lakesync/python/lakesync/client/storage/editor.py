@@ -13,10 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from lakesync.client.misuse import checked_text
 from lakesync.client.storage.app_catalogue import checked_name, delete_wins_in
 from lakesync.client.storage.cell_values import kind_of, read_value
 from lakesync.client.storage.edits import Writer, encoded, execute, write_alone
+from lakesync.client.storage.misuse import checked_text
 from lakesync.client.storage.queries import own_answer, own_kinds, shape
 from lakesync.client.storage.sqlite_file import attempt, query_result
 from lakesync.client.storage.statement_capture import as_cells
@@ -77,7 +77,6 @@ def _state(stored: bytes, names: str | None, schemas: str | None, table: str) ->
 
 
 def _values(columns: Mapping[str, CanonicalJson], declared: str) -> dict[str, Any]:
-    """Return a row's values as Python has them."""
     if declared == "{}":
         return {name: read_value("", raw) for name, raw in columns.items()}
     types = json.loads(declared)
@@ -324,12 +323,10 @@ def local_transaction(file: ClientFile) -> Iterator[Transaction]:
 def record(
     file: ClientFile, op: Op, table: str, row_id: str, columns: Mapping[str, object]
 ) -> Delta:
-    """Commit one edit to disk."""
     return file.database.write(encoded, write_alone, file, op, table, row_id, columns)
 
 
 def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Delta:
-    """Replace a quarantined edit by a new one in one transaction; see `Client.amend`."""
     with file.database.transaction():
         refused = file.quarantined(delta_id).delta
         state = file.rows.one(file.key_of(refused)).state

@@ -31,7 +31,6 @@ from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from lakesync.client.misuse import checked_text
 from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.cell_values import (
     BINARY,
@@ -50,6 +49,7 @@ from lakesync.client.storage.device_tables import (
     run_local,
     targets_of,
 )
+from lakesync.client.storage.misuse import checked_text
 from lakesync.client.storage.outbox import ADD
 from lakesync.client.storage.queries import stored_kinds
 from lakesync.client.storage.sqlite_file import query_result
@@ -204,7 +204,6 @@ class EditTemplate:
         return b"".join((head, hlc.to_bytes(8, "little"), behind, bytes(sizes), *arranged))
 
     def _refuse(self, at: int, columns: Mapping[str, Any], error: InvalidInput) -> NoReturn:
-        """Raise the error for a value, by its place, that cannot be written."""
         name = self._names[at]
         value = columns[name]
         needed = None if name in self._table.declared else undeclared(name, value)
@@ -252,7 +251,6 @@ class Writer:
         self._group: Stamp | None = None
 
     def write(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
-        """Write one edit."""
         hlc = self._file.clock.now()
         edit = encoded(self._file, op, table, row_id, columns, hlc)
         if self._is_group:

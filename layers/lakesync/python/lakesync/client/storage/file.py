@@ -14,14 +14,14 @@ import sqlite3
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.client.device_time import DeviceClock, system_clock
-from lakesync.client.misuse import checked_clock, checked_path, checked_text
 from lakesync.client.storage.action_queue import ActionQueue
 from lakesync.client.storage.app_catalogue import Catalogue, checked_name
 from lakesync.client.storage.app_table import quote, sql_type_of, table_sql
 from lakesync.client.storage.attachment_store import AttachmentTable
 from lakesync.client.storage.conflicts import Conflicts
+from lakesync.client.storage.device_clock import DeviceClock, system_clock
 from lakesync.client.storage.file_layout import claim
+from lakesync.client.storage.misuse import checked_clock, checked_path, checked_text
 from lakesync.client.storage.outbox import Outbox, Status
 from lakesync.client.storage.private_files import given_key
 from lakesync.client.storage.sqlite_file import SALVAGE, Database, translated
@@ -69,7 +69,6 @@ class Position(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Return whether nothing was read yet."""
         return (self.cursor, self.snapshot, self.scope) == (0, "", "")
 
     @property
@@ -213,7 +212,6 @@ class ClientFile:
         database.on_begin(self.unfolded.fold)
 
     def position(self) -> Position:
-        """Return where this client reads on."""
         row = self.connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
         return Position(*row.fetchone())
 
@@ -250,7 +248,6 @@ class ClientFile:
         self.outbox.release_undeclared()
 
     def sql_name(self, table: str, column: str | None) -> str | None:
-        """Return SQLite's name of a table or a column."""
         checked_name(table, "table")
         if column is not None:
             checked_name(column, "column")
@@ -258,17 +255,14 @@ class ClientFile:
         return rows[0][column is not None] if rows else None  # type: ignore[return-value]
 
     def listed_actions(self, *, dead: bool) -> list[ActionEntry]:
-        """List the actions that have not ended, or the dead letters, as committed."""
         with self.database.reading() as connection:
             return ActionQueue(connection, self.client_id, self.clock).listed(dead=dead)
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
-        """List the outbox, as far as it is committed."""
         with self.database.reading() as connection:
             return Outbox(connection).entries(quarantined=quarantined)
 
     def listed_conflicts(self) -> list[LostWrite]:
-        """List the conflicts that wait for the app, as committed."""
         with self.database.reading() as connection:
             return Conflicts(connection, self.catalogue).listed()
 
@@ -279,21 +273,18 @@ class ClientFile:
         self.actions.edits_refused([entry.hlc for entry, _ in refused], codes)
 
     def retry(self, delta_id: str) -> Delta:
-        """Let a quarantined edit be pushed again."""
         with self.database.transaction():
             entry = self.quarantined(delta_id)
             self.outbox.release(entry)
         return entry.delta
 
     def quarantined(self, delta_id: str) -> Entry:
-        """Return a quarantined edit."""
         entry = self.outbox.find(checked_text(delta_id, "delta_id"))
         if entry is None or entry.status != Status.QUARANTINED:
             raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
         return entry
 
     def discard(self, delta_id: str) -> Delta:
-        """Take an edit back: its row is merged again without it."""
         with self.database.transaction():
             entry = self.outbox.find(checked_text(delta_id, "delta_id"))
             if entry is None:
@@ -321,7 +312,6 @@ class ClientFile:
         self.rows.refold({self.key_of(delta): None}, taken=1)
 
     def key_of(self, delta: Delta) -> LocalKey:
-        """Return the key of a delta's row."""
         return self.catalogue.known(delta.table).id, delta.row_id
 
 

@@ -85,7 +85,6 @@ class OutboxEntry:
     def stored(
         status: str, run: bytes, code: str | None, message: str | None, field: str | None
     ) -> OutboxEntry:
-        """Read an entry out of its columns."""
         (delta,) = decode_records(run)
         if code is None:
             return OutboxEntry(delta, Status(status))
@@ -104,8 +103,6 @@ class OutboxEntry:
 
 
 class Entry(NamedTuple):
-    """An entry as it is stored."""
-
     hlc: Stamp
     txn: int | None
     """The local transaction that the edit belongs to; None if it stands alone."""
@@ -114,7 +111,6 @@ class Entry(NamedTuple):
 
     @property
     def delta(self) -> Delta:
-        """The edit itself."""
         return decode_records(self.run)[0]
 
 
@@ -150,7 +146,6 @@ class Outbox:
         self._by_id: dict[str, Stamp] = {}
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
-        """Return the entries that wait for the gateway, or for the app, oldest first."""
         rows = self._connection.execute(
             "SELECT status, run, code, message, field FROM _lakesync_outbox "
             "WHERE (status = 'quarantined') = ? ORDER BY hlc",
@@ -185,16 +180,10 @@ class Outbox:
             return next(entries, None) is None
 
     def everything(self) -> list[Entry]:
-        """Return all entries, whatever becomes of them, oldest first."""
         cursor = self._connection.execute(f"{_ENTRY}1 ORDER BY hlc")
         return list(map(Entry._make, cursor))
 
     def find(self, delta_id: str) -> Entry | None:
-        """Find an entry by its delta's id.
-
-        Ids are not stored, since that would slow down each edit. One pass remembers all of them,
-        for an app that iterates over its entries.
-        """
         entry = self.at(self._by_id.get(delta_id, 0))
         if entry is None or entry.delta.delta_id != delta_id:
             rows = self._connection.execute("SELECT hlc, run FROM _lakesync_outbox")
@@ -208,12 +197,10 @@ class Outbox:
         return [delta for delta, entry in at if entry and entry.delta.delta_id == delta.delta_id]
 
     def at(self, hlc: Stamp) -> Entry | None:
-        """Return the entry of a stamp."""
         row = self._connection.execute(f"{_ENTRY}hlc = ?", (hlc,)).fetchone()
         return Entry(*row) if row else None
 
     def mark_sent(self, entries: Iterable[Entry]) -> None:
-        """Note that entries are about to leave."""
         self._move(entries, Status.SENT, "status IN ('pending', 'unseen', 'late')")
 
     def mark_pending(self, entries: Iterable[Entry]) -> None:
@@ -240,7 +227,6 @@ class Outbox:
         )
 
     def quarantine(self, refused: Iterable[tuple[Entry, LakeSyncError]]) -> None:
-        """Set entries aside, each with the reason for its refusal."""
         self._connection.executemany(
             "UPDATE _lakesync_outbox SET status = 'quarantined', code = ?, message = ?, field = ? "
             "WHERE hlc = ?",
@@ -264,7 +250,6 @@ class Outbox:
         )
 
     def release(self, entry: Entry) -> None:
-        """Put a quarantined entry back in its place."""
         self._move([entry], Status.PENDING, "1", "code = NULL, message = NULL, field = NULL")
 
     def release_undeclared(self) -> None:
@@ -346,7 +331,6 @@ class Outbox:
         return taken
 
     def put_back(self, entry: Entry, rest: tuple[object, ...], delta: Delta) -> None:
-        """Put an entry back with its delta stamped again."""
         status = Status.QUARANTINED if entry.status == Status.QUARANTINED else Status.PENDING
         run = encode_records((delta,))
         self._connection.execute(PUT, (delta.hlc, entry.txn, status, run, *rest))

@@ -34,9 +34,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from lakesync.client.misuse import checked_whole
 from lakesync.client.storage.conflicts import Clash
 from lakesync.client.storage.edits import Writer
+from lakesync.client.storage.misuse import checked_whole
 from lakesync.client.storage.outbox import Status
 from lakesync.client.storage.stored_rows import NOT_STORED, TOMBSTONE_KEPT_DAYS
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
@@ -189,12 +189,10 @@ class PendingEcho:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no write's echo is pending."""
         noted = self.file.connection.execute("SELECT 1 FROM _lakesync_pending_echo LIMIT 1")
         return noted.fetchone() is None
 
     def without(self, state: RowState, writes: Collection[Stamp]) -> RowState:
-        """Return a row without some of this client's writes."""
         columns = {
             name: register
             for name, register in state.columns.items()
@@ -251,7 +249,6 @@ class Journal:
         )
 
     def leave_out(self, table_id: int, omitted: Omitted) -> None:
-        """Remove the contents of columns of a table."""
         select = "SELECT hlc, row_id, run FROM _lakesync_journal WHERE table_id = ?"
         for hlc, row_id, run in self.file.connection.execute(select, (table_id,)).fetchall():
             (old,) = decode_records(run)
@@ -358,7 +355,6 @@ class Unread:
         self._file.connection.execute("DELETE FROM _lakesync_unread WHERE accepted <= ?", (cursor,))
 
     def of_table(self, table: AppTable) -> Iterator[tuple[str, Note]]:
-        """Yield the rows of a table that have a note, and their notes."""
         decode = self._file.rows.states.decode
         of_table = f"SELECT {_UNREAD} WHERE table_id = ?"
         for row_id, accepted, known, waits in self._file.connection.execute(of_table, (table.id,)):
@@ -366,7 +362,6 @@ class Unread:
                 yield row_id, Note(accepted, known and decode(table.places, known))
 
     def note(self, row_id: str) -> Note | None:
-        """Return the note of a row that the page brings."""
         return self._notes.get(row_id)
 
     def advance(self, table: AppTable, row_id: str, deltas: Sequence[Delta], until: Stamp) -> None:
@@ -383,8 +378,6 @@ class Unread:
 
 
 class _Row(NamedTuple):
-    """A row that a page brings."""
-
     table: AppTable
     row_id: str
     before: RowState

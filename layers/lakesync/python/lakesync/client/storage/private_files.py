@@ -213,7 +213,6 @@ def _translated(module: Any, owner: Any, names: tuple[str, ...]) -> dict[str, An
 
 
 def _translating(module: Any, method: Callable[..., Any]) -> Any:
-    """Return a method that raises the standard library's exceptions."""
     faults = (module.Error, module.Warning)
 
     def translated(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -226,7 +225,6 @@ def _translating(module: Any, method: Callable[..., Any]) -> Any:
 
 
 def _same(exc: Exception) -> Exception:
-    """Return the standard library's exception for one of SQLCipher's module."""
     same: Exception = getattr(sqlite3, type(exc).__name__, sqlite3.DatabaseError)(*exc.args)
     for name in ("sqlite_errorcode", "sqlite_errorname"):
         if hasattr(exc, name):

@@ -135,7 +135,6 @@ class CommittedKinds:
         return (names, rows, kinds) if self._version == version else None
 
     def _of(self, names: Sequence[str], sql: str, parameters: object) -> Kinds:
-        """Return as what the columns of a query's answer are read."""
         self._look_again()
         known = self._answers.get(sql)
         if known is None or known[0] != names:  # they are others once the tables are
@@ -147,14 +146,12 @@ class CommittedKinds:
         return known[1]
 
     def compared(self, sql: str, parameters: object) -> object:
-        """Do `StoredKinds.compared` for a query."""
         if not parameters or not holds_bytes(parameters):
             return parameters
         read = _read_by(partial(self.reads_of, sql, parameters))
         return self._stored.compared(read, parameters)
 
     def reads_of(self, sql: str, parameters: object) -> frozenset[ColumnKey]:
-        """Return the columns that a query reads, as `app_table.reads_of` does."""
         self._look_again()
         read = self._reads.get(sql)
         if read is None:

@@ -24,11 +24,11 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from lakesync import errors
-from lakesync.client.misuse import Refusing, keep, note_forks
 from lakesync.client.storage.app_table import COLLATION, answer_of, compare, only_reads, tables_in
+from lakesync.client.storage.misuse import Refusing, keep, note_forks
 from lakesync.client.storage.private_files import made_file
 from lakesync.client.storage.queries import CommittedKinds
 from lakesync.errors import (
@@ -86,6 +86,12 @@ _HINTS: Final = {
 _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, OverflowError)
 
 
+class Attempt(Protocol):
+    """`attempt`, with what tells whether the file is sound."""
+
+    def __call__(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]: ...
+
+
 def attempt(
     operation: Callable[[], T], is_sound: Callable[[], bool] = lambda: True
 ) -> Result[T, LakeSyncError]:
@@ -112,7 +118,6 @@ def caught(exc: Exception, is_sound: Callable[[], bool]) -> LakeSyncError:
 
 
 def translated(exc: sqlite3.Error) -> LakeSyncError:
-    """Return our error for an error of SQLite."""
     code = _code(exc)
     error: LakeSyncError
     if code in _UNAVAILABLE:
@@ -285,7 +290,6 @@ class Database:
         note_forks(self)
 
     def forked(self) -> None:
-        """Refuse all later calls, and close nothing; see `lakesync.client.misuse`."""
         keep(self.writer, self._reader, self._versions, self.execute)
         self.lock = self._reading = Refusing()
 
@@ -309,7 +313,6 @@ class Database:
         self._begins.append(prepare)
 
     def on_commit(self, tell: Callable[[], None]) -> None:
-        """Have something called behind each commit, while the lock is held."""
         self._commits.append(tell)
 
     def changed_by_others(self) -> bool:
@@ -419,12 +422,10 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the read-only connection, which reads committed data."""
         with self._reading:
             yield self._reader
 
     def read(self, sql: str, parameters: object = ()) -> Answer:
-        """Run one query on committed data."""
         with self._reading:  # not `reading`, which costs half of a small query
             return answer_of(self._reader, sql, self._kinds.compared(sql, parameters))
 

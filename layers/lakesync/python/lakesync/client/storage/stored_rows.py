@@ -86,8 +86,6 @@ _SELECT_MAX: Final = 512
 
 
 class StoredRow(NamedTuple):
-    """A stored row."""
-
     state: RowState
     base: RowState | None
     waiting: int
@@ -119,7 +117,6 @@ class Rows:
         return self.stored(key[0], *row) if row else NOT_STORED
 
     def stored(self, table_id: int, state: bytes, base: bytes | None, waiting: int) -> StoredRow:
-        """Return a row of its columns."""
         places = self._catalogue.by_id(table_id).places
         merged = self.states.decode(places, state)
         return StoredRow(
@@ -127,7 +124,6 @@ class Rows:
         )
 
     def load(self, table_id: int, row_ids: Collection[str]) -> dict[str, StoredRow]:
-        """Return those of some rows that are stored."""
         rows = self.select("row_id, state, base, waiting FROM _lakesync_rows", table_id, row_ids)
         return {row_id: self.stored(table_id, *rest) for row_id, *rest in rows}
 
@@ -147,7 +143,6 @@ class Rows:
             yield from self.connection.execute(sql, (table_id, *part)).fetchall()
 
     def grouped(self, deltas: Iterable[Delta]) -> dict[int, dict[str, list[Delta]]]:
-        """Sort deltas by table and row."""
         tables: dict[int, dict[str, list[Delta]]] = defaultdict(lambda: defaultdict(list))
         for delta in deltas:
             tables[self._catalogue.known(delta.table).id][delta.row_id].append(delta)
@@ -322,7 +317,6 @@ class Unfolded:
         """Since ``folded`` was moved."""
 
     def reload(self) -> None:
-        """Forget what may be otherwise in the database."""
         self._is_known = False
 
     def may_take(self, hlc: Stamp) -> bool:
@@ -346,7 +340,6 @@ class Unfolded:
             self.fold()
 
     def count(self) -> None:
-        """Count an edit that was written, and left nothing unfolded."""
         self._edits += 1
         if self._edits >= UNFOLDED_EDITS_MAX:
             self.fold()
@@ -370,7 +363,6 @@ class Unfolded:
             self._edits = 0
 
     def _read(self) -> None:
-        """Read out of the database what is unfolded."""
         table_of, encode = self._catalogue.by_id, self._states.encode
         self._waiting.clear()
         self._states_read = [

@@ -89,7 +89,6 @@ class ClientNumbers:
         self._clients: dict[int, str] = {}
 
     def forget(self) -> None:
-        """Forget what may have been undone."""
         self._numbers.clear()
         self._clients.clear()
 
@@ -107,7 +106,6 @@ class ClientNumbers:
         return number
 
     def client(self, number: int) -> str:
-        """Return the client of a number."""
         client_id = self._clients.get(number)
         if client_id is None:
             client_id = self._clients[number] = client_of(self._connection, number)
@@ -115,7 +113,6 @@ class ClientNumbers:
 
 
 def client_of(connection: sqlite3.Connection, number: int) -> str:
-    """Return the client of a number in a file."""
     row = connection.execute(
         "SELECT client_id FROM _lakesync_clients WHERE number = ?", (number,)
     ).fetchone()
@@ -334,6 +331,5 @@ def _stamp(stored: bytes, at: int) -> tuple[Stamp, int]:
 
 
 def _read(stored: bytes, at: int, count: int, wide: int) -> tuple[Sequence[int], int]:
-    """Return numbers from a place on, and the place behind them."""
     end = at + (count * 4 if wide else count)
     return struct.unpack_from(f"<{count}I", stored, at) if wide else stored[at:end], end

@@ -62,14 +62,12 @@ def checked_key(value: object, field: str) -> str:
 
 
 def checked_path(value: object, field: str) -> None:
-    """Refuse anything but a path by `ValidationFailed`."""
     if not isinstance(value, str | PurePath):
         sentence = f"{field} must be text or a pathlib.Path, not {_kind(value)}"
         raise ValidationFailed(sentence, field=field)
 
 
 def checked_whole(value: Any, field: str, least: int, most: int) -> None:
-    """Refuse anything but a whole number within bounds by `ValidationFailed`."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
         raise ValidationFailed(f"{field} must be {least} to {most}, not {value!r:.80}", field=field)
@@ -117,7 +115,6 @@ def checked_transport(value: object) -> None:
 
 
 def checked_clock(value: object) -> None:
-    """Refuse by `ValidationFailed` what cannot be asked for the time."""
     if not callable(value):
         sentence = f"wall_clock must be a function that gives milliseconds, not {_kind(value)}"
         raise ValidationFailed(sentence, field="wall_clock")
@@ -145,7 +142,6 @@ Mode: TypeAlias = Literal["full", "push", "pull"]
 
 
 def checked_mode(value: Any) -> Mode:
-    """Return a mode, or raise `ValidationFailed`."""
     if value not in get_args(Mode):
         sentence = f"mode is full, push or pull, not {value!r:.80}"
         raise ValidationFailed(sentence, field="mode")
@@ -163,11 +159,6 @@ PAGE_DELTAS_MAX: Final = 10_000
 
 
 def check_page_deltas(page_deltas: int) -> None:
-    """Refuse an invalid page size.
-
-    Raises:
-        ValidationFailed: it is not between 1 and `PAGE_DELTAS_MAX`.
-    """
     checked_whole(page_deltas, "page_deltas", 1, PAGE_DELTAS_MAX)
 
 
@@ -184,8 +175,6 @@ _kept: Final[list[object]] = []
 
 
 class Refusing:
-    """A replacement for a lock that refuses every acquisition."""
-
     def acquire(self, *_: object, **__: object) -> NoReturn:
         """Refuse.
 
@@ -194,8 +183,7 @@ class Refusing:
         """
         raise ValidationFailed(SENTENCE)
 
-    def release(self) -> None:
-        """Nobody has it."""
+    def release(self) -> None: ...
 
     def __enter__(self) -> NoReturn:
         self.acquire()
