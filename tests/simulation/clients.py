@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.client import Client
 from lakesync.client.loop import SyncLoop
 from lakesync.client.storage.file_layout import claim
-from lakesync.client.sync import never
+from lakesync.client.waits import never
 from lakesync.errors import AnotherGateway, LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.history import bugs_are_raised

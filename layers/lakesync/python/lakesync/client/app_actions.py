@@ -99,11 +99,7 @@ class Sender:
         self._one_at_a_time = threading.Lock()
 
     def send(self, stopped: Callable[[], bool]) -> ActionSummary:
-        """Send until nothing is ready, or until stopped; the ``done`` of an error is as for `sync`.
-
-        Raises:
-            LakeSyncError: why actions must wait; those without an answer are sent again.
-        """
+        """Send until nothing is ready, or until stopped; what has no answer is sent again."""
         self._file.database.must_be_idle()
         done = ActionSummary()
         number_max = ACTIONS_MAX

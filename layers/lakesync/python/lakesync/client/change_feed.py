@@ -81,11 +81,7 @@ def folded_names(tables: Iterable[str]) -> frozenset[str]:
 
 
 class Subscriber(ABC):
-    """A subscriber to changes. It must act briefly when notified: others wait for it.
-
-    Args:
-        tables: what it wants to hear of, in small letters; None for every commit.
-    """
+    """A subscriber to changes. It must act briefly when notified: others wait for it."""
 
     def __init__(self, tables: frozenset[str] | None) -> None:
         self.tables = tables
@@ -348,11 +344,7 @@ class Reading(ABC, Generic[T]):
 
 
 class LiveQuery(Reading[list[T]]):
-    """One query that is read again and again.
-
-    Raises:
-        ValidationFailed: SQLite refuses the query, or it would do anything but read.
-    """
+    """One query that is read again and again; refused at once if it does anything but read."""
 
     def __init__(
         self,

@@ -389,10 +389,7 @@ def _begin_anew(path: Path, key: Key | None) -> Salvaged:
 
 
 def _fill(file: ClientFile, path: Path, owner: Owner, readable: Readable) -> None:
-    """Fill the outbox and the queue of a new file with what was saved.
-
-    The bytes of attachments are beside it, and all of them are offered to the gateway again.
-    """
+    """Fill outbox and queue of a new file; all attachments are offered to the gateway again."""
     with contextlib.closing(file.database), file.database.transaction() as connection:
         connection.execute(
             "UPDATE _lakesync_sync SET floor = ?, epoch = ?", (owner.floor, owner.epoch)

@@ -58,11 +58,7 @@ _INSERT: Final = Op.INSERT.value
 
 
 class ArrivedRows:
-    """A page's deltas of one table.
-
-    Args:
-        client_id: whose file it is for.
-    """
+    """A page's deltas of one table, for the file of ``client_id``."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -122,15 +118,7 @@ class ArrivedRows:
 
 
 class Arrived:
-    """A page's deltas by table, in the order in which it names them. Reading it needs no lock.
-
-    Args:
-        page: the page.
-        client_id: whose file it is for.
-
-    Raises:
-        InternalError: the page does not hold what it counts.
-    """
+    """A page's deltas by table, in the order in which it names them. Reading it needs no lock."""
 
     def __init__(self, page: PullPage, client_id: str) -> None:
         self.tables: dict[str, ArrivedRows] = {}
@@ -277,10 +265,7 @@ class Pages:
         self.journal = Journal(file)
 
     def is_news(self, page: PullPage, at: Position) -> bool:
-        """Return whether a page that answers a position changes anything in the file.
-
-        A client that polls mostly gets an empty page, and then writes nothing to the disk.
-        """
+        """Return whether a page changes anything in the file; mostly one that is polled does not."""
         if page.count or page.has_more or page.resync is not None:
             return True
         if at != (page.cursor, page.epoch, page.snapshot, page.scope):
@@ -292,10 +277,7 @@ class Pages:
         return row.fetchone() is not None or self.pending_echo.has_passed(page.cursor)
 
     def apply(self, page: PullPage, arrived: Arrived) -> tuple[LostWrite, ...]:
-        """Merge a page, which follows the position, and move the cursor; safe to repeat.
-
-        Returns the lost writes that it shows.
-        """
+        """Merge a page and move the cursor; returns the lost writes it shows. Safe to repeat."""
         if page.resync is not None:
             self.resync.read_again(page.resync)
             if reads_all_tables(page.snapshot):
@@ -369,10 +351,7 @@ class Pages:
         log_start: Stamp | None,
         until: Stamp,
     ) -> None:
-        """Merge a page's deltas of one table, complete up to the commit ``until``.
-
-        For ``log_start`` see `Resyncer.new_bases`.
-        """
+        """Merge a page's deltas of one table, complete up to the commit ``until``."""
         rows = self.file.rows
         stored = seen = rows.load(table.id, by_row)
         bases = self.resync.new_bases(table.id, by_row, stored, log_start)

@@ -52,10 +52,7 @@ if TYPE_CHECKING:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """Return the certificates that are trusted, ``SSL_CERT_FILE``'s if it is set.
-
-    Reading them takes longer than a request, and httpx would do it for each of its clients.
-    """
+    """Return the trusted certificates: reading them for each client would outlast a request."""
     import httpx  # noqa: PLC0415 - only who connects needs it
 
     return httpx.create_ssl_context()
@@ -83,10 +80,7 @@ def connections(
     http: httpx.BaseTransport | None,
     timeouts: Timeouts,
 ) -> tuple[httpx.Client, httpx.Client]:
-    """Return what asks the gateway, and what asks other servers; ``module`` is httpx.
-
-    Signed addresses point to other servers, which must not see the token.
-    """
+    """Return what asks the gateway, and what asks other servers, which must not see the token."""
     timeout = module.Timeout(
         connect=timeouts.connect_s,
         write=timeouts.write_s,
@@ -307,11 +301,7 @@ def foreign(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncErr
 
 
 def read(decode: Callable[[bytes], A], body: bytes) -> A:
-    """Decode a successful answer.
-
-    Raises:
-        NotTheGateway: it does not decode.
-    """
+    """Decode a successful answer; what does not decode is not the gateway's."""
     try:
         return decode(body)
     except InvalidInput as exc:
@@ -399,11 +389,6 @@ def _seconds(text: str | None, most_s: int) -> int | None:
 
 
 def connector_types_in(body: bytes) -> list[ConnectorDescription]:
-    """Read the types of connectors.
-
-    Raises:
-        ValidationFailed: it is no list of them.
-    """
     try:
         return [
             ConnectorDescription(

@@ -173,6 +173,7 @@ class CarriesOverHttp:
     def ask_upload(
         self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
     ) -> UploadState:
+        """Ask how far an upload is, and for what is to be sent next."""
         asked: dict[str, Any] = {"reference": str(reference), "parts": list(parts)}
         if upload:
             asked["upload"] = upload
@@ -190,6 +191,7 @@ class CarriesOverHttp:
     def ask_download(
         self, table: str, row_id: str, column: str, reference: Attachment
     ) -> SignedRequest:
+        """Ask for what reads an attachment that a cell refers to."""
         place = {"table": table, "rowId": row_id, "column": column}
         answer = self._answered("attachments/download", place | {"reference": str(reference)})
         with _understood():

@@ -67,11 +67,7 @@ if TYPE_CHECKING:
 
 
 def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
-    """Remove the contents of columns of a table, except own waiting or lost edits; safe to repeat.
-
-    Used within the caller's transaction. Cost: each row of the table is read, and written if it has
-    one of the columns.
-    """
+    """Remove the contents of columns, except own waiting or lost edits. Reads the whole table."""
     if not omitted:
         return
     rest: dict[LocalKey, RowState] = {}
@@ -131,10 +127,7 @@ class Resyncer:
 
     @property
     def delays_pushes(self) -> bool:
-        """Return whether nothing may be pushed until everything was read.
-
-        A lost event keeps its stamp, and would be too late after a newer one.
-        """
+        """Whether pushes wait: a lost event keeps its stamp, too late after a newer one."""
         return self._state()[0] is _Mode.RESTORE
 
     def start(self, *, is_restored: bool) -> None:
@@ -254,10 +247,7 @@ class Resyncer:
         self._set_state(_Mode.NONE, {})
 
     def hold_back(self, *, only_received: bool = False) -> None:
-        """Hold this client's own writes back until the re-sync has ended.
-
-        Perhaps only those in rows that the re-sync has brought and will bring again.
-        """
+        """Hold own writes back until the re-sync ends, perhaps only those that it brought."""
         rows = _RECEIVED_ROWS if only_received else _ROWS
         connection = self.file.connection
         # The outbox has one entry for a stamp: what is certainly this client's own comes first.
@@ -330,13 +320,7 @@ def checked_keep(keep: str) -> KeepEdits:
 
 
 def rebind(file: ClientFile, keep: KeepEdits) -> int:
-    """Give a file to the next gateway that answers; returns how many edits it kept or gave up.
-
-    Within the caller's transaction, and while nothing is pushed or pulled.
-
-    Raises:
-        ValidationFailed: ``keep`` is none of both.
-    """
+    """Give a file to another gateway; returns how many edits it kept or gave up."""
     number = edits_to_move(file)
     going = _THERE_ONCE if checked_keep(keep) == "edits" else tuple(Status)
     marks = ", ".join("?" * len(going))

@@ -336,10 +336,7 @@ class Syncer:
         return True
 
     def _follow_schemas(self, page: PullPage) -> None:
-        """Fetch the schemas if a page shows that the stored ones no longer apply.
-
-        Sync does not need schemas; if they cannot be fetched, the next pull tries again.
-        """
+        """Fetch the schemas if others apply now; if they cannot be, the next pull tries again."""
         version = _schemas_version(page)
         if self._file.database.read(_SCHEMAS_OF)[1] == [(version,)]:
             return

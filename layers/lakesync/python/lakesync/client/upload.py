@@ -73,11 +73,7 @@ STOPPED_MS_MAX: Final = 300_000
 
 
 class Stopped:
-    """Spaces the tries, each of which costs requests: not kept over restarts.
-
-    Args:
-        now_ms: the device's clock.
-    """
+    """Spaces the tries, each of which costs requests: not kept over restarts."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -172,10 +168,7 @@ class Receipts:
         return result
 
     def _is_final(self, entry: Entry, error: LakeSyncError, at: Stamp) -> bool:
-        """Return whether a refusal stays, as of the commit ``at``.
-
-        It does not if the next pull brings the row's delete, and an answer to it.
-        """
+        """Return whether a refusal stays, also when the row's delete is pulled (commit ``at``)."""
         if not isinstance(error, RowDeleted):
             return error.retry is Retry.NEVER or isinstance(error, TableNotDeclared)
         key = (self.file.catalogue.known(entry.delta.table).id, entry.delta.row_id)
@@ -364,10 +357,7 @@ class Pusher:
         """The gateway's latest commit by receipts; a pull reaches it."""
 
     def push(self, stopped: Callable[[], bool]) -> PushSummary:
-        """Push until nothing waits, or until stopped.
-
-        The raised error states why something must wait; its ``done`` states what was pushed.
-        """
+        """Push until nothing waits, or until stopped; an error's ``done`` is what was pushed."""
         done = PushSummary()
         pace = _Pace(tries_stopped=self.stopped.is_due())
         try:

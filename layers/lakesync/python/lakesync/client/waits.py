@@ -133,17 +133,7 @@ def _own_address(family: int, target: str) -> str:
 def wait_here(
     event: WaitableEvent, wait_s: float, before: object, network: Callable[[], object] | None
 ) -> bool:
-    """Wait for an event, in one network.
-
-    Args:
-        event: the event.
-        wait_s: for how long.
-        before: what ``network`` returned before the failure.
-        network: identifies the network that the device is in; None to stay in this one.
-
-    Returns:
-        Whether the event happened. The wait also ends in another network.
-    """
+    """Wait for an event while the network is as ``before``; returns whether it happened."""
     if network is None:
         return event.wait(wait_s)
     while wait_s > 0:

@@ -271,11 +271,7 @@ class SocketListener:
             keep_alive_s = self._next_keep_alive_s()
 
     def _silent_s(self, now_s: float, until_s: float, keep_alive_s: float) -> float:
-        """Return for how long nothing is to be done unless a frame comes.
-
-        Raises:
-            TimeoutError: the connection is dead.
-        """
+        """Return how long to wait for a frame; `TimeoutError` if the connection is dead."""
         ends_s = min(until_s, self._rereads_at_s)
         if self._asked_at_s is None:
             ends_s = min(ends_s, keep_alive_s)
@@ -305,11 +301,7 @@ class SocketListener:
         self._socket.send(proto.encode_pull_frame(self._hearer.next_pull(), self._requests))
 
     def _take(self, frame: str | bytes) -> None:
-        """Do what a frame is for.
-
-        Raises:
-            LakeSyncError: why the gateway closes the connection.
-        """
+        """Do what a frame is for; raises why the gateway closes the connection."""
         if not isinstance(frame, str):
             raise ValidationFailed("the gateway sent a frame that is not text")
         if frame.startswith("{"):

@@ -130,12 +130,7 @@ class ActionEntry:
         return self.error.message if self.error else ""
 
     def to_send(self, client_id: str) -> Action:
-        """Return it as it is sent, in the same words however often.
-
-        Raises:
-            ActionInvalid: it is not a valid action.
-            ValueError: it differs from what was queued: the file is damaged.
-        """
+        """Return it as it is always sent; `ValueError` if a damaged file has altered it."""
         fields = self.connector, self.action, self.params, self.idempotency_key
         action = checked_action(Action(self.action_id, client_id, 0, *fields))
         if self.action_id != action_id_of(self.action_id[:_NONCE], action):
@@ -144,10 +139,7 @@ class ActionEntry:
 
 
 def action_id_of(nonce: str, action: Action) -> str:
-    """Return an action's id: a nonce of 32 characters, and a checksum of the request.
-
-    The checksum detects a damaged file before an action that the app did not request is done.
-    """
+    """Return a nonce and a checksum, which detects an action that the app did not request."""
     asked = f"{nonce}{action.idempotency_key}{action.digest()}"
     return nonce + hashlib.sha256(asked.encode()).hexdigest()[:16]
 
@@ -213,12 +205,7 @@ class ActionQueue:
         *,
         after_edits: bool,
     ) -> ActionEntry:
-        """Queue an action behind all others.
-
-        Raises:
-            InvalidInput: a name, the key or the parameters are malformed or too large.
-            Backpressure: the queue already has `QUEUED_MAX` actions.
-        """
+        """Queue an action behind all others; `Backpressure` if `QUEUED_MAX` are there."""
         nonce = uuid4().hex
         key = checked_key(idempotency_key, "idempotency_key")
         asked = Action(nonce, self._client_id, 0, connector, action, params, key)
@@ -347,12 +334,7 @@ class ActionQueue:
             self._run("UPDATE _lakesync_actions SET after_hlc = ? WHERE place = ?", (new, place))
 
     def retry(self, action_id: str, idempotency_key: str, *, after_edits: bool) -> ActionEntry:
-        """Queue a dead letter as a new action, in its stead.
-
-        Raises:
-            NotFound: there is no such dead letter.
-            ActionInvalid: the key is malformed.
-        """
+        """Queue a dead letter as a new action, in its stead."""
         entry = self.get(action_id)
         if entry.status != "dead":
             raise NotFound("no dead letter has this id; list them again", field="action_id")

@@ -72,10 +72,7 @@ _PRAGMAS_BARE: Final = {
 def reads_of(
     connection: sqlite3.Connection, sql: str, parameters: object = ()
 ) -> frozenset[ColumnKey]:
-    """Return the columns that a query reads, and views of which it reads columns.
-
-    SQLite reports them, including views, without running the query.
-    """
+    """Return the columns that a query reads, and the views of which it reads columns."""
     read: set[ColumnKey] = set()
 
     def note(action: int, subject: str | None, detail: str | None, *details: Any) -> int:
@@ -369,11 +366,7 @@ class AppObjects:
         self._barred: dict[int, tuple[Trigger, ...]] = {}
 
     def free_name(self, name: str, *, received: bool) -> str:
-        """Return SQLite's name for a new table.
-
-        Raises:
-            NameTaken: an object of the app has the name, and the table is not the gateway's.
-        """
+        """Return SQLite's name for a new table; `NameTaken` if an object of the app has it."""
         if not received and (error := self._hidden_by(name)):
             raise error()
         execute = self._connection.execute

@@ -195,12 +195,7 @@ class Folder:
         return self.path / f"{known.file_name}{_PART}"
 
     def write(self, source: Source) -> tuple[Path, Digester]:
-        """Copy the content to the disk, and compute its digest.
-
-        Raises:
-            BodyTooLarge: no attachment may be so large.
-            ValidationFailed: there is no such file, or it is none that can be read.
-        """
+        """Copy the content to the disk, and compute its digest."""
         make_folder(self.path)
         new, digester = self.path / f"{uuid4().hex}{_PART}", Digester()
         try:

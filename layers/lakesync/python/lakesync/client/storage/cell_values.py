@@ -70,10 +70,7 @@ def kind_of(type_name: str) -> str:
 
 
 def encoder(table: str, column: str, type_name: str) -> Callable[[object], CanonicalJson]:
-    """Return a function from values of a declared column to canonical bytes; it checks as S2 does.
-
-    It raises `SchemaMismatch` for a value of another type. Any column may be null.
-    """
+    """Return a function to canonical bytes, which raises `SchemaMismatch` as S2 says."""
     kind = kind_of(type_name)
     as_json = _AS_JSON.get(kind)
     always_fit = plain_classes(type_name)
@@ -97,10 +94,7 @@ def encoder(table: str, column: str, type_name: str) -> Callable[[object], Canon
 
 
 def plain_classes(type_name: str) -> Collection[type]:
-    """Return the classes whose values are all of a declared type; ``""`` is a column without one.
-
-    Of plain values, that is, whose canonical bytes say at once what SQLite stores.
-    """
+    """Return the classes whose values SQLite stores as their canonical bytes say, for a type."""
     return _ALWAYS_FIT.get(kind_of(type_name), ())
 
 

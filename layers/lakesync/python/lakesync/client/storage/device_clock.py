@@ -96,9 +96,6 @@ class DeviceClock:
             self._connection.execute("UPDATE _lakesync_sync SET offset_ms = ?", (offset_ms,))
 
     def step_back(self) -> None:
-        """Reset to the floor and the edits in the outbox, so that some can be stamped again.
-
-        They were refused for being in the future, so only this client has seen them.
-        """
+        """Reset to the floor and the outbox: nobody else has seen stamps that were refused."""
         last = self._connection.execute("SELECT max(hlc) FROM _lakesync_outbox").fetchone()[0]
         self._clock = HybridLogicalClock(max(self._floor, last or 0))

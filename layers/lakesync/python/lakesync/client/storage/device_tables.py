@@ -207,12 +207,7 @@ class SourceRows:
         return str(row[0]) if row else ""
 
     def take(self, page: PullPage, *, is_anew: bool) -> None:
-        """Apply a page.
-
-        Args:
-            page: the page behind `position`.
-            is_anew: the source is not the one that was read before: all rows are read again.
-        """
+        """Apply the page behind `position`; ``is_anew``: of another source, read from the start."""
         if is_anew:
             self._execute(_STALE, (self._source,))
         if page.resync is not None:

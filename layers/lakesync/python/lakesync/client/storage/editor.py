@@ -305,11 +305,7 @@ class Transaction(Editor):
 
 @contextlib.contextmanager
 def local_transaction(file: ClientFile) -> Iterator[Transaction]:
-    """Make the edits of the block one local transaction; see `Client.transaction`.
-
-    After an edit's ``Err`` all further edits give the same, and the block ends by raising it: so an
-    ignored result cannot split a transaction.
-    """
+    """See `Client.transaction`; after an ``Err`` all edits give the same, and the block raises it."""
     with file.database.transaction():
         transaction = Transaction(file)
         try:

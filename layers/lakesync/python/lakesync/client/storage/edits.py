@@ -105,15 +105,7 @@ _EXACT_INT_MAX: Final = (1 << 53) - 1
 
 
 class EditTemplate:
-    """Encodes one client's edits of some columns of a table, as that is now.
-
-    Args:
-        op: the operation of the edits.
-        table: the table, which has the columns.
-        names: the columns, in the order of a delta, checked.
-        client_id: the client.
-        states: knows clients by number.
-    """
+    """Encodes one client's edits of some columns of a table, as that is now."""
 
     __slots__ = (
         *("_arrange", "_client_id", "_columns", "_forms", "_id", "_names", "_op"),
@@ -139,13 +131,7 @@ class EditTemplate:
         self._shown = None if shown == list(range(len(names))) else shown
 
     def encode(self, row_id: str, hlc: Stamp, columns: Mapping[str, Any]) -> Encoded:
-        """Encode an edit of these columns, by the types that the app declared.
-
-        Raises:
-            ValidationFailed: a value, the row id or the stamp is invalid.
-            SchemaMismatch: a value is not of its column's type.
-            DeltaTooLarge: the values together are too large.
-        """
+        """Encode an edit of these columns by their declared types; raises what the app is told."""
         if not (row_id.isascii() and 0 < len(row_id) <= ROW_ID_BYTES_MAX):
             check_row_id(row_id)
         if not 0 < hlc <= STAMP_MAX:
@@ -237,12 +223,7 @@ _ID_AMONG_COLUMNS: Final = (
 
 
 class Writer:
-    """Writes edits inside a transaction of the file.
-
-    Args:
-        file: the file.
-        is_group: they are one local transaction; else each stands alone at the gateway.
-    """
+    """Writes edits inside a transaction of the file: as one local transaction, or each alone."""
 
     def __init__(self, file: ClientFile, *, is_group: bool) -> None:
         self._file = file
@@ -356,10 +337,7 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
 def _checked_names(
     op: Op, table: object, columns: object
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of columns, and in the order of a delta; checks what typing cannot.
-
-    That is the order of a row state: so the same delta can be made of one again.
-    """
+    """Return the names of columns as given, and in the order of a delta and of a row state."""
     checked_text(table, "table")
     if not isinstance(columns, Mapping):
         raise ValidationFailed(_NO_COLUMNS, field="columns")
@@ -383,10 +361,7 @@ _NOTHING: Final = frozenset[Any]()
 
 
 def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> int:
-    """Run one statement that writes to a table; returns how many rows it wrote.
-
-    Of a synced table they are edits; a local one is written as it is.
-    """
+    """Run one statement that writes; returns how many rows. Of a synced table they are edits."""
     given = as_cells(parameters, takes_lists=True)
     prepared = file.capture.targets
     name, read = prepared.get(str(sql), ("", _NOTHING))

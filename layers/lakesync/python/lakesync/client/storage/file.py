@@ -84,10 +84,7 @@ class Position(NamedTuple):
         return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
 
     def is_followed_by(self, page: PullPage) -> bool:
-        """Return whether the rows stay true with a page that answers `pull`.
-
-        A gateway that receives a scope determines itself which tables must be read again.
-        """
+        """Return whether the rows stay true with a page that answers `pull`."""
         compares = bool(self.scope) or self.shows_as(page)
         return self.is_new or (compares and not self.is_before(page))
 
@@ -96,12 +93,7 @@ class Position(NamedTuple):
         return bool(self.epoch) and page.epoch != self.epoch
 
     def checked(self, page: PullPage) -> PullPage:
-        """Return a page, unless it is another gateway's, or would lead backwards or nowhere.
-
-        Raises:
-            AnotherGateway: it is another gateway's.
-            InternalError: it would.
-        """
+        """Return a page; raise if it is another gateway's, or leads backwards or nowhere."""
         check_identity(self.epoch, page.epoch)
         before = (self.snapshot, self.scope) if page.snapshot else (self.cursor, self.scope)
         stays = before == (page.snapshot or page.cursor, page.scope)
@@ -159,11 +151,7 @@ def fill_again(connection: sqlite3.Connection, rows: Rows, table: AppTable) -> N
 
 
 def bring_up(database: Database, catalogue: Catalogue, rows: Rows) -> None:
-    """Fill the tables again whose cells an earlier layout wrote.
-
-    Raises:
-        FileCorrupt: the file is damaged. It is read through before it is changed.
-    """
+    """Fill tables again whose cells an earlier layout wrote, unless the file is damaged."""
     if not database.read(_OLD_CELLS)[1]:
         return
     if database.read("PRAGMA quick_check(1)")[1] != [("ok",)]:
@@ -216,15 +204,7 @@ class ClientFile:
         return Position(*row.fetchone())
 
     def learn_epoch(self, named: str, epoch: str) -> None:
-        """Bind the file to the gateway that answered first, within the caller's transaction.
-
-        Args:
-            named: what the request named.
-            epoch: what the gateway answered.
-
-        Raises:
-            AnotherGateway: the file belongs to another one.
-        """
+        """Bind the file to the gateway that answered first; `AnotherGateway` if it has another."""
         known = self.position().epoch
         if named and not known:  # another process gave the file away while the request was open
             raise AnotherGateway(AnotherGateway.ANSWER)

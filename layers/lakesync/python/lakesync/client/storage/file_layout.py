@@ -39,14 +39,7 @@ _ROWS: Final = (
 
 
 def upgrade(connection: sqlite3.Connection, layout: int, clients: str, folded: str) -> None:
-    """Bring a file of an earlier layout to this one, but for its app tables; see `bring_up`.
-
-    Args:
-        connection: the file's, in a transaction.
-        layout: one of `FROM_LAYOUTS`.
-        clients: makes the table of clients, which layout 2 lacks.
-        folded: the column that layouts 2 and 3 lack.
-    """
+    """Bring a file of an earlier layout to this one, but for its app tables; see `bring_up`."""
     if layout == WITH_NAMES:
         connection.execute(clients)
         number_names(connection)

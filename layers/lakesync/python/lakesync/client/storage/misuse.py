@@ -74,11 +74,7 @@ def checked_whole(value: Any, field: str, least: int, most: int) -> None:
 
 
 def checked_interval_s(value: Any, field: str) -> float:
-    """Return seconds that may be waited for again and again; infinity is longer than anybody waits.
-
-    Raises:
-        ValidationFailed: it is no number above 0.
-    """
+    """Return seconds above 0 that may be waited for again and again; infinity becomes finite."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not value > 0:  # as no NaN is
         sentence = f"{field} must be a number of seconds above 0, not {value!r:.80}"
@@ -87,11 +83,7 @@ def checked_interval_s(value: Any, field: str) -> float:
 
 
 def checked_names(value: Any, field: str) -> list[str]:
-    """Return names of tables as a list; a single name is one table.
-
-    Raises:
-        ValidationFailed: it is neither a name nor an iterable of names.
-    """
+    """Return names of tables as a list; a single name is one table."""
     if isinstance(value, str):
         return [value]
     are_several = isinstance(value, Iterable) and not isinstance(value, bytes)
@@ -103,10 +95,7 @@ def checked_names(value: Any, field: str) -> list[str]:
 
 
 def checked_transport(value: object) -> None:
-    """Refuse by `ValidationFailed` what cannot be pushed to and pulled from.
-
-    An address alone is a common mistake, and would fail at the first sync only.
-    """
+    """Refuse an address alone, for example, which would fail at the first sync only."""
     if not callable(getattr(value, "pull", None)) or not callable(getattr(value, "push", None)):
         raise ValidationFailed(
             f"transport must be a transport, such as HttpTransport(…), not {_kind(value)}",
@@ -176,11 +165,6 @@ _kept: Final[list[object]] = []
 
 class Refusing:
     def acquire(self, *_: object, **__: object) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            ValidationFailed: always.
-        """
         raise ValidationFailed(SENTENCE)
 
     def release(self) -> None: ...

@@ -154,10 +154,7 @@ class Outbox:
         return [OutboxEntry.stored(*row) for row in rows]
 
     def waiting(self) -> Generator[Entry, None, None]:
-        """Iterate over pending entries: first those that were accepted before, then oldest first.
-
-        Entries are read as the iterator advances. Close it when done.
-        """
+        """Iterate, first over what was accepted before, then oldest first; close it when done."""
         for which in _WAITING:
             cursor = self._connection.execute(f"{_ENTRY}{which} ORDER BY hlc")
             with contextlib.closing(cursor):

@@ -108,10 +108,7 @@ class PendingEcho:
         self.file.connection.executemany(_NOTE_ECHO, new)
 
     def note_kept(self, table_id: int, kept: Mapping[str, RowState]) -> None:
-        """Note own writes that are kept in rows as the log, which rules filter, has yet to pass.
-
-        Of their commits it is known only that none is further behind its write than clocks may be.
-        """
+        """Note own writes of unknown commits, at most the drift of clocks behind the writes."""
         drift = stamp(DRIFT_MS_MAX)
         new = [
             (table_id, row_id, hlc, hlc - drift)
@@ -165,10 +162,7 @@ class PendingEcho:
         return row.fetchone() is not None
 
     def hide(self, until: Stamp) -> None:
-        """Hide the writes that were accepted by the commit ``until``: all pages up to it are there.
-
-        A row of which nothing else is known is then no longer in the app's table.
-        """
+        """Hide the writes accepted by the commit ``until``, up to which all pages are there."""
         execute = self.file.connection.execute
         hidden: dict[LocalKey, set[Stamp]] = defaultdict(set)
         noted = f"SELECT table_id, row_id, hlc {_PASSED}"
@@ -219,10 +213,7 @@ class Journal:
     file: ClientFile
 
     def keep(self, key: LocalKey, state: RowState, writes: Collection[Stamp], at: Stamp) -> None:
-        """Keep this client's own writes of some stamps, out of a row that has them.
-
-        ``at``: the commit up to which the page is complete that shows them to be hidden.
-        """
+        """Keep own writes of some stamps out of a row that pages up to the commit ``at`` hide."""
         me, (table_id, row_id) = self.file.client_id, key
         table = self.file.catalogue.by_id(table_id).name
         self.file.connection.executemany(
@@ -312,10 +303,7 @@ class Unread:
         stored: Mapping[str, StoredRow],
         by: Stamp,
     ) -> None:
-        """Note own writes that a receipt accepts, in commits up to ``by``.
-
-        Called before `Rows.acknowledge`, which takes them into what is known of their rows.
-        """
+        """Note own writes accepted in commits up to ``by``, before `Rows.acknowledge`."""
         encode = self._file.rows.states.encode
         notes = [
             (table.id, row_id, by, encode(table.places, stored.get(row_id, NOT_STORED).known))
@@ -415,10 +403,7 @@ class LostWrites:
         deltas: Sequence[Delta],
         until: Stamp,
     ) -> None:
-        """Find what was lost between a row as this client saw it and a page's deltas.
-
-        ``until``: the page's last commit. Cost: nothing for a row without own writes.
-        """
+        """Find what a page took from a row, as it was seen; rows without own writes cost nothing."""
         note = self.unread.note(row_id)
         if (seen.base is None and note is None) or not deltas:
             return
@@ -478,10 +463,7 @@ class LostWrites:
     def _replaced(
         self, row: _Row, pulled: RowState, columns: Mapping[str, Register], deleted: Stamp
     ) -> Iterator[Clash]:
-        """Yield what own writes of a row replaced of what was pulled, if it was not shown before.
-
-        ``columns``: what they write; ``deleted``: when they delete the row, else 0.
-        """
+        """Yield what own writes of a row replaced of what was pulled and never shown."""
         for name, other in pulled.columns.items():
             base = row.shown.columns.get(name)
             if other[1] == self._me or other == base or (base and base[2] == other[2]):
@@ -527,10 +509,7 @@ _ID_MAX: Final = (1 << 63) - 1
 
 
 def resolve(file: ClientFile, conflict_id: int, keep: Keep, value: object) -> Delta | None:
-    """Resolve a conflict in one transaction; returns the edit that this took, if any.
-
-    See `Client.resolve`.
-    """
+    """Resolve a conflict in one transaction; returns the edit that this took, if any."""
     checked_whole(conflict_id, "conflict_id", 0, _ID_MAX)
     if keep not in get_args(Keep):
         names = " or ".join(get_args(Keep))

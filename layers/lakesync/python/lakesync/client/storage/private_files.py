@@ -48,10 +48,7 @@ def owner_only(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def made_file(path: str | Path) -> Iterator[None]:
-    """Have a file made, if there is none, before the block opens it; removed again if that fails.
-
-    What the disk refuses is for the block to report.
-    """
+    """Make a file before the block opens it, if there is none; removed again if that fails."""
     is_made = False
     with contextlib.suppress(OSError, ValueError), open(path, "xb", opener=owner_only):
         is_made = True
@@ -125,11 +122,7 @@ class Key:
         self._pragma = f"PRAGMA hexkey = '{text.hex()}'"
 
     def unlock(self, connection: sqlite3.Connection, *, is_damaged: bool = False) -> None:
-        """Tell SQLCipher the key, and see whether it opens the file, even one that was cut.
-
-        Raises:
-            WrongKey: it does not.
-        """
+        """Tell SQLCipher the key; `WrongKey` if it does not open the file."""
         # The connection does not keep a script among its statements. SQLCipher would write the
         # exception's text to the app's standard error.
         connection.executescript(f"PRAGMA cipher_log_level = NONE; {self._pragma}")
@@ -151,12 +144,7 @@ class Key:
     def connect(
         self, target: str, *, factory: object = None, is_damaged: bool = False, **options: Any
     ) -> sqlite3.Connection:
-        """Open a file, as `sqlite3.connect` does; a damaged one as far as it can be read.
-
-        Raises:
-            ImportError: SQLCipher is not installed.
-            WrongKey: the key is not the file's.
-        """
+        """Open a file, as `sqlite3.connect` does; a damaged one as far as it can be read."""
         del factory  # a connection of the standard library
         module, connection_class = _sqlcipher()
         try:

@@ -248,11 +248,7 @@ _CONVERTED_FOR_PYDANTIC: Final[dict[Any, Callable[[Any], Any] | None]] = {
 
 
 def shape(as_: Any) -> Shape:
-    """Return the function that makes rows of the type ``as_``.
-
-    Raises:
-        ValidationFailed: it is neither ``dict``, ``tuple``, a dataclass nor a pydantic model.
-    """
+    """Return what makes rows of ``dict``, ``tuple``, a dataclass or a pydantic model."""
     if as_ is dict:
         return _dicts
     if as_ is tuple:

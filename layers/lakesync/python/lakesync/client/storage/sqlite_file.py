@@ -294,10 +294,7 @@ class Database:
         self.lock = self._reading = Refusing()
 
     def must_be_idle(self) -> None:
-        """Raise `TransactionOpen` if this thread has a transaction open.
-
-        Another task of the thread would deadlock, and uncommitted data must not be sent.
-        """
+        """Refuse while this thread has a transaction open: its data is uncommitted."""
         if self.lock.acquire(blocking=False):
             try:
                 self._check_unused()
@@ -316,10 +313,7 @@ class Database:
         self._commits.append(tell)
 
     def changed_by_others(self) -> bool:
-        """Return whether another connection has written since this was asked last.
-
-        While a thread of this process writes, this is unknown, and is reported the next time.
-        """
+        """Return whether another connection wrote since this was last asked, or later."""
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -430,10 +424,7 @@ class Database:
             return answer_of(self._reader, sql, self._kinds.compared(sql, parameters))
 
     def tables_of(self, sql: str, parameters: object = ()) -> frozenset[str] | None:
-        """Return the tables that a query reads, in small letters; None if not all are the app's.
-
-        SQLite reports them, including views, without running the query.
-        """
+        """Return the tables that a query reads, in small letters; None if not all are the app's."""
         with self._reading:
             return tables_in(self._kinds.reads_of(sql, parameters))
 

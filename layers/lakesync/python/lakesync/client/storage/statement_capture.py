@@ -215,10 +215,7 @@ class Origins:
         self._cells, self._again = cells, again
 
     def is_doubtful(self, content: object, value: object, kind: str) -> bool:
-        """Return whether a cell's contents may be a parameter that is another value than this.
-
-        ``value`` is what they stand for in a column of a kind otherwise.
-        """
+        """Return whether a cell's contents may be a parameter other than ``value``."""
         if not self._known or content is None or kind == "bytes":
             return False  # any bytes are base64 there
         is_text = kind == "decimal"  # SQLite makes text of a number, of 15 digits

@@ -193,10 +193,7 @@ class Rows:
         return ((row_id, self.stored(table_id, *rest)) for row_id, *rest in every)
 
     def read_anew(self, table: AppTable) -> None:
-        """Write the rows of the app's table that its changed schema reads otherwise.
-
-        Cost: all rows of the table are read; it happens once, when the schema first arrives.
-        """
+        """Write the rows again, all read once, that the table's changed schema reads otherwise."""
         rows = [
             (table, row_id, *row)
             for row_id, row in self.of_table(table.id)
@@ -213,10 +210,7 @@ class Rows:
     def acknowledge(
         self, table_id: int, accepted: Mapping[str, Sequence[Delta]], stored: dict[str, StoredRow]
     ) -> None:
-        """Move deltas that left the outbox for the gateway into the bases of their rows.
-
-        What the app sees does not change: the state had them all along.
-        """
+        """Move accepted deltas into the bases of their rows; what the app sees stays the same."""
         updates: list[tuple[bytes | None, int, int, str]] = []
         places = self._catalogue.by_id(table_id).places
         for row_id, deltas in accepted.items():
@@ -452,10 +446,7 @@ def cells_by_column(
     row_ids: Collection[str],
     values: Sequence[Sequence[CanonicalJson]],
 ) -> Iterable[Sequence[Cell]]:
-    """Return what `AppTable.cells` gives for each of some rows with the same columns.
-
-    Cost: 1 us a row of five columns.
-    """
+    """Return what `AppTable.cells` gives for rows with the same columns, 1 us a row of five."""
     columns: dict[str, Iterable[Cell]] = {}
     for name, raw in zip(names, values, strict=True):
         joined = b"[%b]" % b",".join(raw)

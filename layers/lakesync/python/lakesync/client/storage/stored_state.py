@@ -68,10 +68,7 @@ class Places:
 
 
 def places_in(connection: sqlite3.Connection) -> Mapping[int, Places]:
-    """Return the places of all tables' columns by the tables' ids, as a connection sees a file now.
-
-    A table of which no columns are known has none.
-    """
+    """Return the places of tables' columns by the tables' ids, as a connection sees a file now."""
     names: dict[int, list[str]] = defaultdict(list)
     columns = "SELECT table_id, name FROM _lakesync_columns ORDER BY table_id, place"
     for table_id, name in connection.execute(columns):
@@ -229,10 +226,7 @@ class States:
         return encoded
 
     def opening(self, client_id: str, members: bytes) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the stamp of a row of one insert of some columns.
-
-        Their set takes at most 255 bytes.
-        """
+        """Return what stands before and behind the stamp of a row of one insert of some columns."""
         number = self.clients.number(client_id)
         flags = _COLUMNS | _ALIVE_FIRST | (_FAR if number > _BYTE_MAX else 0)
         client = _numbers((number,), flags & _FAR)
@@ -257,11 +251,7 @@ def _inserted(
 def decode(
     stored: bytes | None, places: Places, client_of_number: Callable[[int], str]
 ) -> RowState:
-    """Return the row state of what a file keeps of it.
-
-    Raises:
-        ValueError, IndexError, struct.error: it is damaged.
-    """
+    """Return a row state; `ValueError`, `IndexError` or ``struct.error`` if it is damaged."""
     if not stored:
         return EMPTY
     flags, at = stored[0], 1
