@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.client.support.crashes import CrashingConnection
 from tests.client.support.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from lakesync.client import Client
 
 
 @pytest.fixture
@@ -27,3 +30,16 @@ def both(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     made = World(tmp_path, request.param)
     yield made
     made.close()
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    """A client of that world."""
+    return world.client()
+
+
+@pytest.fixture(autouse=True)
+def _immortal() -> Iterator[None]:
+    """No connection dies in the test after one in which some did."""
+    yield
+    CrashingConnection.left = 1 << 60

@@ -19,13 +19,7 @@ from tests.client.support.crashes import Crash, CrashingConnection
 from tests.client.support.world import World, check_sound, reopened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-
-@pytest.fixture(autouse=True)
-def _immortal() -> Iterator[None]:
-    yield
-    CrashingConnection.left = 1 << 60
+    from collections.abc import Mapping
 
 
 faults = st.lists(st.sampled_from(Fault), max_size=3)

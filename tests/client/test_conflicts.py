@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from lakesync.client import Client
 
+pytestmark = pytest.mark.law("K27")
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -55,7 +57,6 @@ LOST = LostWrite("todos", "t1", "title", "mine", "theirs", "b", base="old")
 WON = replace(LOST, won=True)
 
 
-@pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
 def test_a_client_whose_write_lost_is_notified_under_sync_rules(
     two: tuple[Client, Client], first: str
@@ -74,7 +75,6 @@ def test_a_client_whose_write_lost_is_notified_under_sync_rules(
     assert (kept(a), kept(b)) == ([LOST], [])
 
 
-@pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
 def test_a_client_whose_write_won_over_an_unread_one_records_the_conflict(
     two: tuple[Client, Client], first: str
@@ -90,7 +90,6 @@ def test_a_client_whose_write_won_over_an_unread_one_records_the_conflict(
     assert (kept(a), kept(b)) == ([WON], [])
 
 
-@pytest.mark.law("K27")
 def test_overwriting_a_value_already_read_is_no_conflict(two: tuple[Client, Client]) -> None:
     a, b = two
     b.update("todos", "t1", {"title": "theirs"}).unwrap()
@@ -112,7 +111,6 @@ def clash(a: Client, b: Client, table: str = "todos", **values: Any) -> LostWrit
     return a.conflicts().unwrap()[-1]
 
 
-@pytest.mark.law("K27")
 @pytest.mark.parametrize(
     ("keep", "value", "title"), [("mine", None, "mine"), ("theirs", None, "theirs"),
                                  ("new", "both", "both")],
@@ -139,7 +137,6 @@ def test_a_conflict_survives_restarts_until_it_is_resolved(
     assert clash(a, b, own="mine, later").id > conflict.id
 
 
-@pytest.mark.law("K27")
 @pytest.mark.parametrize(("keep", "title"), [("mine", "mine"), ("theirs", "theirs")])
 def test_a_conflict_that_was_won_may_be_resolved_in_favour_of_the_other_value(
     two: tuple[Client, Client], world: World, keep: Any, title: str
@@ -156,7 +153,6 @@ def test_a_conflict_that_was_won_may_be_resolved_in_favour_of_the_other_value(
     assert (world.titles("a"), world.titles("b")) == ({"t1": title}, {"t1": title})
 
 
-@pytest.mark.law("K27")
 def test_resolving_an_edit_of_a_deleted_row_as_mine_inserts_the_row_again(
     two: tuple[Client, Client],
 ) -> None:
@@ -173,7 +169,6 @@ def test_resolving_an_edit_of_a_deleted_row_as_mine_inserts_the_row_again(
     assert a.get("todos", "t1").unwrap() == {"title": "mine"}
 
 
-@pytest.mark.law("K27")
 def test_a_conflict_loses_the_other_clients_values_when_rules_hide_the_row(world: World) -> None:
     world.rules({"filters": [MINE]})
     a, b = world.client("a", "us"), world.client("b", "us")
@@ -191,7 +186,6 @@ def test_a_conflict_loses_the_other_clients_values_when_rules_hide_the_row(world
     assert b"old" not in repr(rows).encode()
 
 
-@pytest.mark.law("K27")
 def test_a_conflict_loses_the_other_clients_values_when_rules_omit_the_column(world: World) -> None:
     a, b = world.client("a", "us"), world.client("b", "us")
     b.insert("todos", "t1", {"owner": "us", "title": "old"}).unwrap()
@@ -208,7 +202,6 @@ def test_a_conflict_loses_the_other_clients_values_when_rules_omit_the_column(wo
     )  # fmt: skip
 
 
-@pytest.mark.law("K27")
 def test_the_oldest_conflicts_over_the_limit_are_dropped_and_counted(
     two: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +215,6 @@ def test_the_oldest_conflicts_over_the_limit_are_dropped_and_counted(
     assert (a.status.conflicts, a.status.conflicts_dropped) == (2, 1)
 
 
-@pytest.mark.law("K27")
 def test_a_conflict_shows_the_current_spelling_and_declared_type_of_its_column(
     world: World,
 ) -> None:
@@ -244,7 +236,6 @@ def test_a_conflict_shows_the_current_spelling_and_declared_type_of_its_column(
     assert (conflict.table, conflict.column) == ("Notes", "Due")
 
 
-@pytest.mark.law("K27")
 def test_discarding_an_edit_removes_its_conflict(two: tuple[Client, Client]) -> None:
     a, b = two
     delta = a.update("todos", "t1", {"title": "mine"}).unwrap()
@@ -257,7 +248,6 @@ def test_discarding_an_edit_removes_its_conflict(two: tuple[Client, Client]) -> 
     assert kept(a) == []
 
 
-@pytest.mark.law("K27")
 def test_a_crash_between_receipt_and_page_loses_no_conflict(
     two: tuple[Client, Client], world: World
 ) -> None:
@@ -273,7 +263,6 @@ def test_a_crash_between_receipt_and_page_loses_no_conflict(
     assert kept(a) == [LOST]
 
 
-@pytest.mark.law("K27")
 def test_a_write_that_replaced_an_unread_value_is_a_conflict_despite_later_writes(
     two: tuple[Client, Client],
 ) -> None:
@@ -289,7 +278,6 @@ def test_a_write_that_replaced_an_unread_value_is_a_conflict_despite_later_write
     assert (kept(a), kept(b)) == ([WON], [])
 
 
-@pytest.mark.law("K27")
 def test_a_row_hidden_by_rules_meanwhile_causes_no_conflict(
     world: World,
 ) -> None:

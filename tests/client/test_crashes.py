@@ -22,18 +22,10 @@ from tests.client.support.world import World, check_sound, rows_of
 from tests.support.builders import at_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lakesync.core.delta import Delta
 
 ROOT = Path(__file__).parents[2]
 CHILD = ROOT / "tests" / "client" / "support" / "child.py"
-
-
-@pytest.fixture(autouse=True)
-def _immortal() -> Iterator[None]:
-    yield
-    CrashingConnection.left = 1 << 60
 
 
 class Life:

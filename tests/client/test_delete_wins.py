@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
 
+pytestmark = pytest.mark.law("K32")
+
 SCHEMA = {
     "table": "todos",
     "columns": [{"name": "title", "type": "string"}, {"name": "done", "type": "json"}],
@@ -66,7 +68,7 @@ def sync(*clients: Client) -> None:
         client.sync().unwrap()
 
 
-@pytest.mark.law("M10", "K32")
+@pytest.mark.law("M10")
 def test_in_a_delete_wins_table_an_update_does_not_restore_a_deleted_row(world: World) -> None:
     a, b = world.client("a"), world.client("b")
     a.insert("todos", "r1", {"title": "Milk", "done": False}).unwrap()
@@ -81,7 +83,7 @@ def test_in_a_delete_wins_table_an_update_does_not_restore_a_deleted_row(world: 
     assert a.get("todos", "r1").unwrap() is b.get("todos", "r1").unwrap() is None
 
 
-@pytest.mark.law("M10", "K32")
+@pytest.mark.law("M10")
 def test_an_insert_restores_a_deleted_row_with_the_columns_newer_than_the_delete(
     world: World,
 ) -> None:
@@ -100,7 +102,7 @@ def test_an_insert_restores_a_deleted_row_with_the_columns_newer_than_the_delete
     assert world.gateway.rows("todos") == shown(a)
 
 
-@pytest.mark.law("K27", "K32")
+@pytest.mark.law("K27")
 def test_the_app_is_notified_of_an_edit_that_lost_to_a_delete(world: World) -> None:
     a, b = world.client("a"), world.client("b", gather_ms=0)
     lost: queue.Queue[LostWrite] = queue.Queue()
@@ -119,7 +121,6 @@ def test_the_app_is_notified_of_an_edit_that_lost_to_a_delete(world: World) -> N
     assert lost.empty()
 
 
-@pytest.mark.law("K32")
 def test_a_clients_own_unsynced_delete_hides_its_later_updates(world: World) -> None:
     a = world.client("a")
     a.insert("todos", "r1", {"title": "Milk"}).unwrap()
@@ -131,7 +132,6 @@ def test_a_clients_own_unsynced_delete_hides_its_later_updates(world: World) -> 
     assert a.get("todos", "r1").unwrap() is None
 
 
-@pytest.mark.law("K32")
 def test_a_client_that_receives_the_delete_wins_schema_re_evaluates_its_rows(world: World) -> None:
     a = world.client("a")
     a.update("todos", "r1", {"title": "nobody inserted it"}).unwrap()
@@ -151,7 +151,6 @@ def test_a_client_that_receives_the_delete_wins_schema_re_evaluates_its_rows(wor
     assert shown(again).keys() == {"r2"}
 
 
-@pytest.mark.law("K32")
 def test_another_process_with_the_same_file_learns_that_deletes_win(world: World) -> None:
     a = world.client("a")
     other = world.client("a")
@@ -177,7 +176,7 @@ def edits(draw: st.DrawFn) -> list[tuple[str, Op, str, dict[str, object]]]:
     return draw(st.lists(one, min_size=2, max_size=12))
 
 
-@pytest.mark.law("M10", "K32")
+@pytest.mark.law("M10")
 @given(done=edits(), ruled=st.booleans())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_clients_and_gateway_show_the_same_rows_of_a_delete_wins_table(

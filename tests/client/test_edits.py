@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from tests.client.support.world import World
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 @pytest.mark.law("K1")
 def test_an_edit_writes_a_row_a_row_state_and_an_outbox_entry(client: Client) -> None:
     delta = client.insert("todos", "t1", {"title": "Buy milk", "done": False}).unwrap()

@@ -47,19 +47,20 @@ TEAM = {"column": "team", "op": "eq", "value": "red"}
 class World(Hub):
     """A hub whose pushes and pulls are a client's too."""
 
+    folder: Path
+
     def __post_init__(self) -> None:
         super().__post_init__()
-
         self.pushes, self.pulls = (
             pusher(self.buffer, time_=self.time),
             puller(self.buffer, time_=self.time),
         )
 
-    def client(self, folder: Path, name: str = "ann", transport: Any = None) -> Client:
+    def client(self, name: str = "ann", transport: Any = None) -> Client:
         """Open a client, and a connection of it."""
         self.connect(name)
         transport = transport or MemoryTransport(GATEWAY, self.pushes, self.pulls)
-        return Client(folder / f"{name}.db", client_id=name, transport=transport)
+        return Client(self.folder / f"{name}.db", client_id=name, transport=transport)
 
     def write(self, row: str, client: str = "bob", **columns: Any) -> None:
         """Let another client write, and notify."""
@@ -73,8 +74,9 @@ class World(Hub):
 
 
 @pytest.fixture
-def world() -> World:
+def world(tmp_path: Path) -> World:
     world = World()
+    world.folder = tmp_path
     world.connect("setup")
     world.write("r0", title="first")
     return world
@@ -85,10 +87,8 @@ def titles(client: Client) -> list[str]:
 
 
 @pytest.mark.law("T1")
-def test_a_broadcast_that_follows_the_cursor_is_applied_without_a_pull(
-    world: World, tmp_path: Path
-) -> None:
-    with world.client(tmp_path) as client:
+def test_a_broadcast_that_follows_the_cursor_is_applied_without_a_pull(world: World) -> None:
+    with world.client() as client:
         client.sync().unwrap()
         world.write("r1", title="second")
         (page,) = world.broadcasts()
@@ -102,8 +102,8 @@ def test_a_broadcast_that_follows_the_cursor_is_applied_without_a_pull(
 
 
 @pytest.mark.law("T1", "T2")
-def test_a_broadcast_after_a_gap_is_not_applied(world: World, tmp_path: Path) -> None:
-    with world.client(tmp_path) as client:
+def test_a_broadcast_after_a_gap_is_not_applied(world: World) -> None:
+    with world.client() as client:
         client.sync().unwrap()
         world.write("r1", title="lost")
         world.write("r2", title="third")
@@ -120,10 +120,10 @@ def test_a_broadcast_after_a_gap_is_not_applied(world: World, tmp_path: Path) ->
 @pytest.mark.law("T1")
 @pytest.mark.parametrize("other", [{"epoch": "other"}, {"scope": "other"}])
 def test_a_broadcast_of_another_epoch_or_scope_is_not_applied(
-    world: World, tmp_path: Path, other: dict[str, Any]
+    world: World, other: dict[str, Any]
 ) -> None:
 
-    with world.client(tmp_path) as client:
+    with world.client() as client:
         client.sync().unwrap()
         world.write("r1", title="second")
         (page,) = world.broadcasts()
@@ -132,8 +132,8 @@ def test_a_broadcast_of_another_epoch_or_scope_is_not_applied(
 
 
 @pytest.mark.law("T1")
-def test_a_client_without_a_cursor_applies_no_broadcast(world: World, tmp_path: Path) -> None:
-    with world.client(tmp_path) as client:
+def test_a_client_without_a_cursor_applies_no_broadcast(world: World) -> None:
+    with world.client() as client:
         world.write("r1", title="second")
         (page,) = world.broadcasts()
         assert not client._syncer.hear(page)
@@ -141,8 +141,8 @@ def test_a_client_without_a_cursor_applies_no_broadcast(world: World, tmp_path: 
 
 
 @pytest.mark.law("T2")
-def test_a_poke_requires_a_pull(world: World, tmp_path: Path) -> None:
-    with world.client(tmp_path) as client:
+def test_a_poke_requires_a_pull(world: World) -> None:
+    with world.client() as client:
         client.sync().unwrap()
         world.write("r1", title="x" * 200_000)
         (page,) = world.broadcasts()
@@ -253,10 +253,27 @@ def listening(
         assert not listener._thread.is_alive()
 
 
+@contextmanager
+def linked(
+    world: World,
+    server: Server,
+    token: Any = "a-token",
+    network: Any = None,
+    *,
+    synced: bool = False,
+) -> Iterator[tuple[Client, Woken]]:
+    """A client that listens to a server, perhaps behind a sync."""
+    with world.client() as client, serving(server) as url:
+        if synced:
+            client.sync().unwrap()
+        with listening(client, url, token, network) as woken:
+            yield client, woken
+
+
 @pytest.mark.usefixtures("quick")
-def test_the_status_shows_why_the_socket_cannot_open(world: World, tmp_path: Path) -> None:
+def test_the_status_shows_why_the_socket_cannot_open(world: World) -> None:
     nowhere = "wss://abc.execute-api.us-east-1.nowhere.invalid/prod"
-    with world.client(tmp_path) as client:
+    with world.client() as client:
         assert client.status.socket_error is None
         with listening(client, nowhere), client.watch_status() as watch:
             assert waited(lambda: client.status.socket_error)
@@ -269,43 +286,37 @@ def test_the_status_shows_why_the_socket_cannot_open(world: World, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_open_socket_clears_the_socket_error(world: World, tmp_path: Path) -> None:
+def test_an_open_socket_clears_the_socket_error(world: World) -> None:
     server = Server()
-    with world.client(tmp_path) as client, serving(server) as url:
+    with world.client() as client, serving(server) as url:
         client._activity.hears(is_open=False, reason="it was refused")
         with listening(client, url):
             assert waited(lambda: client.connected)
             assert client.status.socket_error is None
 
 
-def test_a_connection_uses_the_browser_handshake_and_applies_broadcasts(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_connection_uses_the_browser_handshake_and_applies_broadcasts(world: World) -> None:
     server = Server()
-    with world.client(tmp_path) as client, serving(server) as url:
-        client.sync().unwrap()
-        with listening(client, url) as woken:
-            assert waited(lambda: client.connected and server.open)
-            assert server.offered == [["lakesync.v1", "bearer.a-token"]]
-            assert server.paths == ["/live?clientId=ann"]
-            assert woken.times == 1, "what was committed before is pulled"
-            world.write("r1", title="second")
-            server.send(world.broadcasts()[0])
-            assert waited(lambda: titles(client) == ["first", "second"])
-            server.send(PullPage((), 0, 1 << 62, has_more=True))
-            assert waited(lambda: woken.times == 2)
-        assert not client.connected
+    with linked(world, server, synced=True) as (client, woken):
+        assert waited(lambda: client.connected and server.open)
+        assert server.offered == [["lakesync.v1", "bearer.a-token"]]
+        assert server.paths == ["/live?clientId=ann"]
+        assert woken.times == 1, "what was committed before is pulled"
+        world.write("r1", title="second")
+        server.send(world.broadcasts()[0])
+        assert waited(lambda: titles(client) == ["first", "second"])
+        server.send(PullPage((), 0, 1 << 62, has_more=True))
+        assert waited(lambda: woken.times == 2)
+    assert not client.connected
 
 
 @pytest.mark.law("T6")
-def test_the_token_is_in_no_log_of_the_app(
-    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_token_is_in_no_log_of_the_app(world: World, caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
     with (
         caplog.at_level(logging.DEBUG),
         serving(server) as url,
-        world.client(tmp_path) as client,
+        world.client() as client,
         listening(client, url, token="the.secret.token"),
     ):
         assert waited(lambda: client.status.connected)
@@ -321,25 +332,19 @@ def opened_and_woken(server: Server, woken: Woken, times: int) -> bool:
 
 
 @pytest.mark.law("T2")
-def test_a_broken_connection_is_opened_again(world: World, tmp_path: Path, quick: None) -> None:
+def test_a_broken_connection_is_opened_again(world: World, quick: None) -> None:
     server = Server()
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+    with linked(world, server) as (_, woken):
         for number in range(3):
             assert waited(partial(opened_and_woken, server, woken, number + 1))
             server.open[-1].socket.shutdown(2)
 
 
 @pytest.mark.law("T6")
-def test_a_token_refused_in_the_handshake_is_renewed(
-    world: World, tmp_path: Path, quick: None
-) -> None:
+def test_a_token_refused_in_the_handshake_is_renewed(world: World, quick: None) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
     server.status = 401
-    with (
-        world.client(tmp_path) as client,
-        serving(server) as url,
-        listening(client, url, lambda: next(given)),
-    ):
+    with linked(world, server, lambda: next(given)):
         assert waited(lambda: server.refused)
         server.status = 0
         assert waited(lambda: server.offered)
@@ -349,15 +354,11 @@ def test_a_token_refused_in_the_handshake_is_renewed(
 @pytest.mark.law("K17", "K18")
 @pytest.mark.parametrize(("status", "renewals"), [(401, 1), (403, 0), (200, 0), (404, 0)])
 def test_a_handshake_with_foreign_answers_renews_the_token_at_most_once(
-    world: World, tmp_path: Path, quick: None, status: int, renewals: int
+    world: World, quick: None, status: int, renewals: int
 ) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
     server.status = status
-    with (
-        world.client(tmp_path) as client,
-        serving(server) as url,
-        listening(client, url, lambda: next(given)),
-    ):
+    with linked(world, server, lambda: next(given)):
         assert waited(lambda: server.refused > 2)
         server.status = 0
         assert waited(lambda: server.offered)
@@ -365,12 +366,10 @@ def test_a_handshake_with_foreign_answers_renews_the_token_at_most_once(
 
 
 @pytest.mark.law("K18")
-def test_a_redirected_handshake_is_not_followed_with_the_token(
-    world: World, tmp_path: Path, quick: None
-) -> None:
+def test_a_redirected_handshake_is_not_followed_with_the_token(world: World, quick: None) -> None:
     there, server = Server(), Server()
     with (
-        world.client(tmp_path) as client,
+        world.client() as client,
         serving(there) as elsewhere,
         serving(server) as url,
     ):
@@ -382,24 +381,20 @@ def test_a_redirected_handshake_is_not_followed_with_the_token(
 
 @pytest.mark.law("T6")
 def test_a_connection_closed_for_an_expired_token_reopens_with_a_fresh_one(
-    world: World, tmp_path: Path, quick: None
+    world: World, quick: None
 ) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
     server.first = proto.encode_refusal(AuthFailed("expired"), 0, closes=True)
-    with (
-        world.client(tmp_path) as client,
-        serving(server) as url,
-        listening(client, url, lambda: next(given)),
-    ):
+    with linked(world, server, lambda: next(given)):
         assert waited(lambda: len(server.offered) > 1)
         assert server.offered[1][1] == "bearer.token-1"
 
 
 @pytest.mark.law("T6")
-def test_a_revoked_client_does_not_reconnect(world: World, tmp_path: Path, quick: None) -> None:
+def test_a_revoked_client_does_not_reconnect(world: World, quick: None) -> None:
     server = Server()
     server.first = proto.encode_refusal(Revoked("revoked"), 0, closes=True)
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+    with linked(world, server) as (client, _):
         assert waited(lambda: server.open)
         assert waited(lambda: not client.connected)
         time.sleep(0.1)
@@ -407,12 +402,10 @@ def test_a_revoked_client_does_not_reconnect(world: World, tmp_path: Path, quick
 
 
 @pytest.mark.law("T5")
-def test_a_client_closed_for_being_too_slow_reconnects(
-    world: World, tmp_path: Path, quick: None
-) -> None:
+def test_a_client_closed_for_being_too_slow_reconnects(world: World, quick: None) -> None:
     server = Server()
     server.first = proto.encode_refusal(RateLimited("too slow"), 0, closes=True)
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+    with linked(world, server):
         assert waited(lambda: len(server.open) >= 3)
 
 
@@ -431,37 +424,31 @@ def asking(world: World, impatient: None) -> Server:
 
 
 def test_a_silent_connection_sends_keep_alives_and_a_pull_after_every_second_one(
-    world: World, tmp_path: Path, asking: Server
+    world: World, asking: Server
 ) -> None:
-    with world.client(tmp_path) as client, serving(asking) as url:
-        client.sync().unwrap()
-        with listening(client, url) as woken:
-            assert waited(lambda: asking.kept_alive > 3)
-        assert len(asking.open) == woken.times == 1
-        assert asking.kept_alive - len(asking.asked) in {0, 1}
+    with linked(world, asking, synced=True) as (_, woken):
+        assert waited(lambda: asking.kept_alive > 3)
+    assert len(asking.open) == woken.times == 1
+    assert asking.kept_alive - len(asking.asked) in {0, 1}
 
 
 @pytest.mark.law("T2")
-def test_a_commit_whose_broadcast_was_lost_triggers_a_pull(
-    world: World, tmp_path: Path, asking: Server
-) -> None:
-    with world.client(tmp_path) as client, serving(asking) as url:
-        client.sync().unwrap()
-        with listening(client, url) as woken:
-            assert waited(lambda: len(asking.asked) > 1)
-            assert woken.times == 1
-            world.write("r1", title="second")  # its broadcast is lost
-            assert waited(lambda: woken.times > 1)
+def test_a_commit_whose_broadcast_was_lost_triggers_a_pull(world: World, asking: Server) -> None:
+    with linked(world, asking, synced=True) as (_, woken):
+        assert waited(lambda: len(asking.asked) > 1)
+        assert woken.times == 1
+        world.write("r1", title="second")  # its broadcast is lost
+        assert waited(lambda: woken.times > 1)
 
 
 @pytest.mark.law("T2")
 @pytest.mark.parametrize("other", ["scope", "schemas", "epoch", "snapshot"])
 def test_an_empty_answer_with_another_scope_schema_epoch_or_snapshot_triggers_a_pull(
-    world: World, tmp_path: Path, asking: Server, other: str
+    world: World, asking: Server, other: str
 ) -> None:
     now = MemoryTransport(GATEWAY, world.pushes, world.pulls).pull
     changed: dict[str, Any] = {"scope": "other", "epoch": "other", "snapshot": "token"}
-    with world.client(tmp_path) as client, serving(asking) as url:
+    with world.client() as client, serving(asking) as url:
         client.sync().unwrap()
         asking.pulled = lambda pull: replace(now(pull), **{other: changed[other]})
         if other == "schemas":
@@ -472,22 +459,20 @@ def test_an_empty_answer_with_another_scope_schema_epoch_or_snapshot_triggers_a_
 
 @pytest.mark.law("T2")
 def test_a_dead_connection_is_replaced_and_missed_commits_are_pulled(
-    world: World, tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+    world: World, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_S_MAX", 0.2)
     server = Server()
     server.answer = ""
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+    with linked(world, server) as (_, woken):
         assert waited(lambda: len(server.open) > 1)
         assert waited(lambda: woken.times > 1), "what was missed is pulled"
 
 
 @pytest.mark.parametrize("answer", ["", "anything that lives"])
-def test_keep_alives_are_sent_five_to_ten_minutes_apart(
-    world: World, tmp_path: Path, answer: str
-) -> None:
+def test_keep_alives_are_sent_five_to_ten_minutes_apart(world: World, answer: str) -> None:
     page = proto.encode_broadcast(PullPage((), 0, 0, has_more=False))
-    with world.client(tmp_path) as client:
+    with world.client() as client:
         socket = ScriptedSocket([lambda: page], answer and proto.KEEP_ALIVE_ANSWER)
         heard(client, Random(7), socket, 6_000)
     apart = [later - sooner for sooner, later in itertools.pairwise([0.0, *socket.sent_s])]
@@ -504,15 +489,11 @@ def test_keep_alives_are_sent_five_to_ten_minutes_apart(
 
 @pytest.mark.law("T2")
 def test_a_change_of_network_replaces_the_connection_and_triggers_a_pull(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "NETWORK_LOOK_S", 0.01)
     server, at = Server(), ["10.0.0.7"]
-    with (
-        world.client(tmp_path) as client,
-        serving(server) as url,
-        listening(client, url, network=lambda: at[0]) as woken,
-    ):
+    with linked(world, server, network=lambda: at[0]) as (client, woken):
         assert waited(lambda: server.open and woken.times == 1)
         at[0] = ""
         time.sleep(0.1)
@@ -523,26 +504,24 @@ def test_a_change_of_network_replaces_the_connection_and_triggers_a_pull(
 
 
 def test_a_gateway_that_refuses_keep_alives_is_sent_pulls_instead(
-    world: World, tmp_path: Path, asking: Server
+    world: World, asking: Server
 ) -> None:
     server = asking
     server.answer = proto.encode_refusal(ValidationFailed("no frame"), 0, closes=True)
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+    with linked(world, server):
         assert waited(lambda: len(server.asked) > 2)
         assert server.kept_alive == 1
         assert server.asked[0].client_id == "ann"
 
 
 def test_an_error_message_of_api_gateway_itself_does_not_close_the_connection(
-    world: World, tmp_path: Path, asking: Server
+    world: World, asking: Server
 ) -> None:
     server = asking
     server.answer = '{"message": "Too Many Requests", "connectionId": "a=", "requestId": "b="}'
-    with world.client(tmp_path) as client, serving(server) as url:
-        client.sync().unwrap()
-        with listening(client, url) as woken:
-            assert waited(lambda: server.kept_alive > 3)
-            assert (len(server.open), woken.times) == (1, 1)
+    with linked(world, server, synced=True) as (_, woken):
+        assert waited(lambda: server.kept_alive > 3)
+        assert (len(server.open), woken.times) == (1, 1)
 
 
 def test_tcp_keepalive_probes_a_silent_connection() -> None:
@@ -555,22 +534,22 @@ def test_tcp_keepalive_probes_a_silent_connection() -> None:
 
 
 def test_a_connection_is_renewed_before_the_old_one_is_closed(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RENEWED_S", 0.05)
     server = Server()
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+    with linked(world, server) as (client, woken):
         assert waited(lambda: len(server.open) > 2)
         assert client.connected
         assert woken.times >= 2
 
 
 def test_a_malformed_frame_closes_the_connection_and_the_listener_reconnects(
-    world: World, tmp_path: Path, quick: None
+    world: World, quick: None
 ) -> None:
     server = Server()
     server.first = "no frame"
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+    with linked(world, server):
         assert waited(lambda: len(server.open) >= 2)
 
 
@@ -666,10 +645,8 @@ def woken_at_s(client: Client, random: Random, arriving: list[Callable[[], str]]
 
 
 @pytest.mark.law("T6", "V10")
-def test_clients_notified_of_changed_rules_spread_out_their_re_syncs(
-    world: World, tmp_path: Path
-) -> None:
-    with world.client(tmp_path) as client:
+def test_clients_notified_of_changed_rules_spread_out_their_re_syncs(world: World) -> None:
+    with world.client() as client:
         client.sync().unwrap()
         by_team = {"name": "team", "tables": [], "filters": [TEAM]}
         administrator(world.buffer, time_=world.time).save_rules(GATEWAY, {"buckets": [by_team]})
@@ -710,13 +687,11 @@ def is_calm(results: list[Any]) -> bool:
     return len(results) <= polled + 1
 
 
-def test_a_connected_sync_loop_polls_rarely_and_applies_broadcasts(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_connected_sync_loop_polls_rarely_and_applies_broadcasts(world: World) -> None:
     server = Server()
     transport = Telling(GATEWAY, world.pushes, world.pulls)
     results: list[Any] = []
-    with serving(server) as url, world.client(tmp_path, transport=transport) as client:
+    with serving(server) as url, world.client(transport=transport) as client:
         transport.url = url
         client.sync().unwrap()
         with SyncLoop(client, every_s=0.02, on_result=results.append):

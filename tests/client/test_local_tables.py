@@ -15,6 +15,8 @@ from tests.support.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from lakesync.client import Client
 
+pytestmark = pytest.mark.law("K29")
+
 DRAFTS = "CREATE TABLE IF NOT EXISTS drafts (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"
 ADD = "INSERT INTO drafts (text) VALUES (?)"
 
@@ -34,7 +36,6 @@ def drafts(client: Client) -> list[object]:
     ]
 
 
-@pytest.mark.law("K29")
 def test_a_local_tables_rows_are_written_and_queried_without_entering_the_outbox(
     client: Client,
 ) -> None:
@@ -53,7 +54,6 @@ def test_a_local_tables_rows_are_written_and_queried_without_entering_the_outbox
     assert isinstance(client.query("SELECT * FROM drafts"), Err)
 
 
-@pytest.mark.law("K29")
 def test_a_view_can_be_created_queried_watched_and_dropped(client: Client) -> None:
     client.execute("CREATE VIEW titles AS SELECT _row_id, title FROM todos").unwrap()
     client.execute("CREATE VIEW IF NOT EXISTS titles AS SELECT 1").unwrap()
@@ -72,7 +72,7 @@ def test_a_view_can_be_created_queried_watched_and_dropped(client: Client) -> No
     check_sound(client)
 
 
-@pytest.mark.law("K9", "K29")
+@pytest.mark.law("K9")
 def test_a_view_and_a_synced_table_may_not_share_a_name(client: Client) -> None:
     client.execute("CREATE VIEW coming AS SELECT 1 AS n").unwrap()
     with pytest.raises(LakeSyncError, match="the app has a view named coming"):
@@ -81,14 +81,12 @@ def test_a_view_and_a_synced_table_may_not_share_a_name(client: Client) -> None:
         client.execute("CREATE VIEW todos AS SELECT 1 AS n").unwrap()
 
 
-@pytest.mark.law("K29")
 @pytest.mark.parametrize("kind", ["TABLE", "VIEW", "INDEX"])
 def test_drop_if_exists_of_a_missing_object_is_no_error(client: Client, kind: str) -> None:
     assert client.execute(f"DROP {kind} IF EXISTS nowhere").unwrap() == 0
     assert isinstance(client.execute(f"DROP {kind} nowhere"), Err)
 
 
-@pytest.mark.law("K29")
 def test_local_writes_and_edits_of_one_transaction_are_committed_together_or_not_at_all(
     client: Client,
 ) -> None:
@@ -117,7 +115,6 @@ def test_local_writes_and_edits_of_one_transaction_are_committed_together_or_not
     check_sound(client)
 
 
-@pytest.mark.law("K29")
 def test_a_write_of_a_local_table_reaches_watches_and_change_callbacks(client: Client) -> None:
     changes: queue.Queue[frozenset[str]] = queue.Queue()
     with client.watch("SELECT text FROM drafts", as_=tuple) as rows:
@@ -131,7 +128,6 @@ def test_a_write_of_a_local_table_reaches_watches_and_change_callbacks(client: C
             assert changes.get(timeout=PATIENCE_S) == {"drafts"}
 
 
-@pytest.mark.law("K29")
 def test_a_synced_table_with_a_local_tables_name_gets_another_sql_name(
     world: World, client: Client
 ) -> None:
@@ -150,7 +146,6 @@ def test_a_synced_table_with_a_local_tables_name_gets_another_sql_name(
     assert client.pending().unwrap() == []
 
 
-@pytest.mark.law("K29")
 def test_a_restored_gateway_leaves_local_tables_unchanged(world: World, client: Client) -> None:
     client.execute(ADD, ("mine",)).unwrap()
     del world.gateway.commits[:]

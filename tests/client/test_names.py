@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from lakesync.client import Client
 
+pytestmark = pytest.mark.law("K9")
+
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[World]:
@@ -38,7 +40,6 @@ EDITS: dict[str, Callable[[Client], Any]] = {
 }
 
 
-@pytest.mark.law("K9")
 @pytest.mark.parametrize("name", EDITS)
 def test_a_name_that_differs_only_in_case_is_refused_with_the_existing_spelling(
     real: World, name: str
@@ -57,7 +58,6 @@ def test_a_name_that_differs_only_in_case_is_refused_with_the_existing_spelling(
     check_sound(client)
 
 
-@pytest.mark.law("K9")
 @pytest.mark.parametrize("begins_with", ["sync", "pull"])
 def test_a_table_named_offline_and_its_edits_adopt_the_gateways_spelling(
     real: World, begins_with: str
@@ -88,7 +88,6 @@ def test_a_table_named_offline_and_its_edits_adopt_the_gateways_spelling(
     check_sound(second)
 
 
-@pytest.mark.law("K9")
 def test_a_column_adopts_the_gateways_spelling_despite_a_broken_view(real: World) -> None:
     """SQLite renames no column then; the same SQL reads it all the same."""
     first, second = real.client("first"), real.client("second")
@@ -110,7 +109,6 @@ def test_a_column_adopts_the_gateways_spelling_despite_a_broken_view(real: World
     check_sound(second)
 
 
-@pytest.mark.law("K9")
 def test_using_the_spelling_named_in_a_refusal_also_pushes_the_refused_edit(real: World) -> None:
     """Where rules hide the table's rows no page tells its spelling: the refusal does."""
     first, second = real.client("first"), real.client("second")
@@ -129,7 +127,6 @@ def test_using_the_spelling_named_in_a_refusal_also_pushes_the_refused_edit(real
     check_sound(second)
 
 
-@pytest.mark.law("K9")
 def test_a_row_can_be_read_by_any_spelling_of_its_table(real: World) -> None:
     client = real.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -146,7 +143,6 @@ def _functions() -> list[str]:
     return sorted(modules | pragmas | _FUNCTIONS)
 
 
-@pytest.mark.law("K9")
 def test_a_pushed_table_never_shadows_a_table_valued_function_of_sqlite(
     world: World,
 ) -> None:
@@ -203,7 +199,6 @@ NOTES: dict[str, Callable[[Client], Any]] = {
 }
 
 
-@pytest.mark.law("K9")
 @pytest.mark.parametrize("is_pulled", [False, True])
 @pytest.mark.parametrize("own", OWN)
 def test_edits_of_a_table_are_refused_while_an_object_of_the_app_has_its_name(
@@ -238,7 +233,6 @@ def test_edits_of_a_table_are_refused_while_an_object_of_the_app_has_its_name(
     check_sound(client)
 
 
-@pytest.mark.law("K9")
 @pytest.mark.parametrize("sql", ["CREATE TABLE drafts (text)", "ALTER TABLE mine RENAME TO drafts"])
 def test_an_app_cannot_create_a_table_that_hides_a_synced_one(world: World, sql: str) -> None:
     client, other = world.client(), world.client("b")
@@ -259,7 +253,6 @@ def test_an_app_cannot_create_a_table_that_hides_a_synced_one(world: World, sql:
     check_sound(client)
 
 
-@pytest.mark.law("K9")
 def test_an_app_cannot_create_temporary_tables_or_tables_with_reserved_names(world: World) -> None:
     client = world.client()
     client.execute("CREATE TABLE mine (text)").unwrap()
@@ -274,7 +267,6 @@ def test_an_app_cannot_create_temporary_tables_or_tables_with_reserved_names(wor
     assert client.query("SELECT * FROM mine").unwrap() == []
 
 
-@pytest.mark.law("K9")
 def test_a_local_table_named_like_an_sqlite_function_does_not_break_the_client(
     world: World,
 ) -> None:
@@ -289,7 +281,6 @@ def test_a_local_table_named_like_an_sqlite_function_does_not_break_the_client(
     check_sound(client)
 
 
-@pytest.mark.law("K9")
 @pytest.mark.parametrize("name", ["sqlite_master", "SQLite_things"])
 def test_a_table_name_with_sqlites_reserved_prefix_is_refused(real: World, name: str) -> None:
     client = real.client()
@@ -305,7 +296,7 @@ def test_a_table_name_with_sqlites_reserved_prefix_is_refused(real: World, name:
     assert client.pending() == Ok([])
 
 
-@pytest.mark.law("K9", "S7")
+@pytest.mark.law("S7")
 @pytest.mark.parametrize("by", ["schema", "rules"])
 def test_an_edit_of_an_undeclared_table_is_pushed_again_once_the_table_is_declared(
     tmp_path: Path, by: str
@@ -334,7 +325,7 @@ def test_an_edit_of_an_undeclared_table_is_pushed_again_once_the_table_is_declar
         assert phone.get("notes", "n1").unwrap() == {"owner": "phone"}
 
 
-@pytest.mark.law("K9", "S2")
+@pytest.mark.law("S2")
 def test_an_edit_refused_by_a_strict_gateway_is_pushed_again_once_its_table_has_a_schema(
     tmp_path: Path,
 ) -> None:
@@ -355,7 +346,7 @@ def test_an_edit_refused_by_a_strict_gateway_is_pushed_again_once_its_table_has_
         assert set(gateway.rows("notes")) == {"n1"}
 
 
-@pytest.mark.law("K9", "S7")
+@pytest.mark.law("S7")
 def test_an_edit_of_a_table_that_rules_spell_differently_is_pushed_with_the_rules_spelling(
     tmp_path: Path,
 ) -> None:

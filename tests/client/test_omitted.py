@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from lakesync.client import Client
 
+pytestmark = pytest.mark.law("K33")
+
 
 NO_TITLE = {
     "tables": ["todos"],
@@ -55,7 +57,6 @@ def everything(client: Client) -> bytes:
     return repr((rows, cells)).encode()
 
 
-@pytest.mark.law("K33")
 def test_a_declared_column_that_rules_omit_is_null(world: World) -> None:
     put(world, NO_TITLE)
     ann, bob = world.client("ann"), of_hr(world, "bob")
@@ -71,7 +72,6 @@ def test_a_declared_column_that_rules_omit_is_null(world: World) -> None:
     assert bob.get("todos", "t2").unwrap() == {"owner": "ann"}
 
 
-@pytest.mark.law("K33")
 def test_values_of_a_newly_omitted_column_are_removed_and_return_when_claims_allow(
     world: World,
 ) -> None:
@@ -98,7 +98,6 @@ def test_values_of_a_newly_omitted_column_are_removed_and_return_when_claims_all
     assert world.titles("ann") == {"t1": "secret still", "t2": "my own"}
 
 
-@pytest.mark.law("K33")
 def test_a_pending_edit_of_an_omitted_column_is_refused_and_discarding_it_removes_its_value(
     world: World,
 ) -> None:
@@ -134,7 +133,6 @@ edits = st.lists(
 )
 
 
-@pytest.mark.law("K33")
 @settings(
     max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
@@ -173,7 +171,6 @@ def test_clients_hold_exactly_the_columns_of_each_row_that_rules_do_not_omit(
         client.close()
 
 
-@pytest.mark.law("K33")
 def test_no_table_of_the_clients_file_contains_an_omitted_value(
     world: World, tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lakesync.client import Client
     from tests.client.support.world import World
 
+pytestmark = pytest.mark.law("K22")
+
 SOON_S = PATIENCE_S
 NEVER_S = 0.3
 
@@ -32,7 +34,6 @@ def client(world: World) -> Client:
     return world.client(gather_ms=0)
 
 
-@pytest.mark.law("K22")
 def test_a_change_callback_receives_the_names_of_changed_tables(
     world: World, client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
@@ -52,7 +53,6 @@ def test_a_change_callback_receives_the_names_of_changed_tables(
         changes.get(timeout=NEVER_S)
 
 
-@pytest.mark.law("K22")
 def test_a_change_callback_is_called_only_for_its_tables(
     client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
@@ -65,7 +65,6 @@ def test_a_change_callback_is_called_only_for_its_tables(
     assert changes.get(timeout=SOON_S) == {"notes"}
 
 
-@pytest.mark.law("K22")
 def test_a_change_callback_that_raises_is_logged_and_called_again(
     client: Client, changes: queue.Queue[frozenset[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +83,6 @@ def test_a_change_callback_that_raises_is_logged_and_called_again(
     assert any("fails raised" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.law("K22")
 def test_a_blocking_change_callback_is_logged_and_delays_nothing_else(
     client: Client,
     changes: queue.Queue[frozenset[str]],
@@ -120,7 +118,6 @@ def test_a_blocking_change_callback_is_logged_and_delays_nothing_else(
     assert calls == [{"todos"}, {"notes"}]
 
 
-@pytest.mark.law("K22")
 def test_a_change_callback_may_edit_query_and_close_its_subscription_and_client(
     client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:

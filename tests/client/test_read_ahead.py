@@ -89,26 +89,15 @@ def test_a_page_read_ahead_too_long_ago_is_requested_again(
     assert gateway.asked[:3] == [0, 1, 1]
 
 
-def test_a_network_fault_while_reading_ahead_is_raised_when_its_page_is_pulled() -> None:
-    def down(pull: Pull) -> PullPage:
-        if pull.since:
-            raise Unreachable("no network")
-        return PullPage((), 0, 1, has_more=True)
-
-    reader = ReadAhead(down)
-    page = reader.pull(Pull("c"))
-    with pytest.raises(Unreachable):
-        reader.pull(following(Pull("c"), page))
-
-
-def test_an_unexpected_exception_while_reading_ahead_is_raised_when_its_page_is_pulled() -> None:
+@pytest.mark.parametrize("error", [Unreachable("no network"), KeyError("a bug")], ids=repr)
+def test_what_fails_while_reading_ahead_is_raised_when_its_page_is_pulled(error: Exception) -> None:
     def fetch(pull: Pull) -> PullPage:
         if pull.since:
-            raise KeyError("a bug")
+            raise error
         return PullPage((), 0, 7, has_more=True)
 
     ahead = ReadAhead(fetch)
     first = ahead.pull(Pull("a"))
 
-    with pytest.raises(KeyError, match="a bug"):
+    with pytest.raises(type(error), match=str(error)):
         ahead.pull(following(Pull("a"), first))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,14 +21,23 @@ from tests.client.support.world import World, check_sound, reopened, rows_of
 from tests.support.builders import WALL_MS, at_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(autouse=True)
-def _immortal() -> Iterator[None]:
-    yield
-    CrashingConnection.left = 1 << 60
+def crashes_pulling(world: World, number: int) -> bool:
+    """Pull until a statement at which the process dies; returns whether it came to that."""
+    CrashingConnection.left = number
+    client: Client | None = None
+    try:
+        client = world.client(page_deltas=1, connection_class=CrashingConnection)
+        client.pull().unwrap()
+    except Crash:
+        return True
+    finally:
+        if client is not None:
+            client.close()
+        CrashingConnection.left = 1 << 60
+    return False
 
 
 def restore(world: World, kept: int) -> None:
@@ -201,15 +209,7 @@ def test_a_rebuild_resumes_after_a_crash_at_any_statement(tmp_path: Path, *, lat
         client.update("todos", "t2", {"done": True}).unwrap()
         client.close()
         restore(world, kept=1)
-        crashed = True
-        CrashingConnection.left = number
-        with suppress(Crash):
-            client = world.client(page_deltas=1, connection_class=CrashingConnection)
-            client.pull().unwrap()
-            crashed = False
-        client.close()
-        CrashingConnection.left = 1 << 60
-
+        crashed = crashes_pulling(world, number)
         client = world.client(page_deltas=1)
         check_sound(client)
         client.sync().unwrap()
@@ -513,15 +513,7 @@ def test_reading_a_snapshot_resumes_after_a_crash_at_any_statement(tmp_path: Pat
         client.sync().unwrap()
         client.close()
         trimmed_under(world)
-        crashed = True
-        CrashingConnection.left = number
-        with suppress(Crash):
-            client = world.client(page_deltas=1, connection_class=CrashingConnection)
-            client.pull().unwrap()
-            crashed = False
-        client.close()
-        CrashingConnection.left = 1 << 60
-
+        crashed = crashes_pulling(world, number)
         client = world.client(page_deltas=1)
         check_sound(client)
         client.sync().unwrap()

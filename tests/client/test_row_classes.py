@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.client.support.world import World
 
+pytestmark = pytest.mark.law("K35")
+
 
 @dataclass
 class Todo:
@@ -70,7 +72,6 @@ class Visit(BaseModel):
     photo: bytes | None = None
 
 
-@pytest.mark.law("K35")
 def test_the_fields_of_a_class_are_the_columns_of_its_table() -> None:
     assert column_types(Todo) == TYPES
     assert column_types(Visit) == {
@@ -82,7 +83,7 @@ def test_the_fields_of_a_class_are_the_columns_of_its_table() -> None:
     }
 
 
-@pytest.mark.law("K35", "K34")
+@pytest.mark.law("K34")
 def test_rows_can_be_read_as_the_class_that_declares_their_table(world: World) -> None:
     client = world.client()
     client.declare("todos", Todo, indexes=[["due"]]).unwrap()
@@ -159,7 +160,6 @@ REFUSED: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.law("K35")
 @pytest.mark.parametrize(("cls", "code", "sentence"), REFUSED)
 def test_a_class_that_cannot_declare_a_table_is_refused_with_advice(
     world: World, cls: Any, code: str, sentence: str
@@ -214,7 +214,6 @@ async def wrong_too(client: AsyncClient) -> int:
 """
 
 
-@pytest.mark.law("K35")
 @pytest.mark.parametrize(("program", "faults"), [(PROGRAM, 0), (PROGRAM + WRONG, 6)])
 def test_mypy_checks_declared_classes_and_rows_read_as_them(
     tmp_path: Path, program: str, faults: int

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.law("K20")
+
 EDITS: Final = 300
 LARGE: Final = 50
 """Every so many edits one that needs pages of its own."""
@@ -92,7 +94,6 @@ def saved_from(path: Path, content: bytes) -> tuple[list[str], bool]:
     return edits, readable.is_complete
 
 
-@pytest.mark.law("K20")
 def test_salvage_of_a_file_truncated_at_any_page_saves_all_edits_before_the_cut(
     filled: Filled, tmp_path: Path
 ) -> None:
@@ -104,7 +105,6 @@ def test_salvage_of_a_file_truncated_at_any_page_saves_all_edits_before_the_cut(
             assert not is_complete or len(ids) == EDITS
 
 
-@pytest.mark.law("K20")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_salvage_of_a_file_with_any_page_overwritten_saves_the_edits_of_all_other_pages(
     filled: Filled, tmp_path: Path, damage: str
@@ -118,7 +118,6 @@ def test_salvage_of_a_file_with_any_page_overwritten_saves_the_edits_of_all_othe
         assert not is_complete or len(ids) == EDITS
 
 
-@pytest.mark.law("K20")
 def test_salvage_of_a_file_with_many_damaged_pages_saves_the_edits_of_all_others(
     filled: Filled, tmp_path: Path
 ) -> None:
@@ -133,7 +132,6 @@ def test_salvage_of_a_file_with_many_damaged_pages_saves_the_edits_of_all_others
         assert ids == filled.without(broken)
 
 
-@pytest.mark.law("K20")
 @pytest.mark.parametrize("what", ["cut by a page", "half of it", "its first page"])
 def test_a_client_continues_with_salvaged_edits_and_pushes_them(
     world: World, filled: Filled, what: str
@@ -156,7 +154,6 @@ def test_a_client_continues_with_salvaged_edits_and_pushes_them(
     assert {one.delta_id for one in world.deltas()} >= set(filled.without(lost))
 
 
-@pytest.mark.law("K20")
 def test_salvage_of_a_damaged_write_ahead_log_saves_the_edits_on_its_other_pages(
     world: World,
 ) -> None:
@@ -182,7 +179,6 @@ def test_salvage_of_a_damaged_write_ahead_log_saves_the_edits_on_its_other_pages
         assert len(ids) >= EDITS - 20, frame
 
 
-@pytest.mark.law("K20")
 def test_salvage_does_not_restore_edits_that_had_left_the_outbox(
     world: World, tmp_path: Path
 ) -> None:
@@ -199,7 +195,6 @@ def test_salvage_does_not_restore_edits_that_had_left_the_outbox(
     assert set(ids) <= {one.delta_id for one in waiting}
 
 
-@pytest.mark.law("K20")
 @pytest.mark.law("K31")
 def test_salvage_of_an_encrypted_file_saves_the_edits_of_all_undamaged_pages(
     world: World, tmp_path: Path

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage
 
+pytestmark = pytest.mark.law("K40")
+
 GATEWAY = "acme"
 OWN = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 RULES = {
@@ -117,7 +119,6 @@ def notes(client: Client) -> dict[str, Any]:
     return {each["_row_id"]: each["n"] for each in rows}
 
 
-@pytest.mark.law("K40")
 def test_rows_pulled_from_a_source_are_in_separate_local_tables(world: World) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n, tags=["x"], done=True) for n in range(5)])
     world.deliver(row("t1", 10, table="todos", title="Buy milk"))
@@ -144,7 +145,6 @@ def test_rows_pulled_from_a_source_are_in_separate_local_tables(world: World) ->
     check_sound(client)
 
 
-@pytest.mark.law("K40")
 def test_a_pull_from_a_source_that_fails_midway_keeps_its_rows_and_resumes(world: World) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n) for n in range(7)])
     world.fails_in = 2
@@ -174,7 +174,6 @@ def test_a_pull_from_a_source_that_fails_midway_keeps_its_rows_and_resumes(world
     assert len(notes(again)) == 7
 
 
-@pytest.mark.law("K40")
 def test_a_redeclared_source_is_read_again_and_its_old_rows_stay_readable_meanwhile(
     world: World,
 ) -> None:
@@ -195,7 +194,7 @@ def test_a_redeclared_source_is_read_again_and_its_old_rows_stay_readable_meanwh
     assert notes(client) == {"r1": 101, "r2": 102, "r8": 108}
 
 
-@pytest.mark.law("K40", "D13")
+@pytest.mark.law("D13")
 def test_a_source_shows_only_the_rows_that_sync_rules_allow(world: World) -> None:
     administrator(world.buffer, time_=world.time).save_rules(GATEWAY, RULES)
     world.deliver(
@@ -218,7 +217,6 @@ def test_a_source_shows_only_the_rows_that_sync_rules_allow(world: World) -> Non
     assert notes(client) == {"r1": 3}
 
 
-@pytest.mark.law("K40")
 def test_the_tables_of_a_source_are_written_only_by_pulls(world: World) -> None:
     world.deliver(row("r1", 10, n=1))
     client = world.client()
@@ -250,7 +248,6 @@ def test_the_tables_of_a_source_are_written_only_by_pulls(world: World) -> None:
     assert notes(client) == {"r1": 2}
 
 
-@pytest.mark.law("K40")
 def test_rebinding_a_file_removes_the_tables_of_its_sources(world: World) -> None:
     world.deliver(row("r1", 10, n=1))
     client = world.client()
@@ -261,7 +258,6 @@ def test_rebinding_a_file_removes_the_tables_of_its_sources(world: World) -> Non
     assert notes(client) == {"r1": 1}
 
 
-@pytest.mark.law("K40")
 def test_a_source_can_be_pulled_over_http(tmp_path: Path) -> None:
     with serve_gateway() as served:
         declared = served.buffer.destinations(HTTP_GATEWAY).with_one(
@@ -283,7 +279,7 @@ def test_a_source_can_be_pulled_over_http(tmp_path: Path) -> None:
             client.pull().unwrap()
 
 
-@pytest.mark.law("K24", "K40")
+@pytest.mark.law("K24")
 def test_an_async_client_pulls_and_forgets_a_source(world: World) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n) for n in range(5)])
 
@@ -299,14 +295,12 @@ def test_an_async_client_pulls_and_forgets_a_source(world: World) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.law("K40")
 @pytest.mark.parametrize("source", ["", "Warehouse", "a.b", 7, "lake\n"])
 def test_an_invalid_source_name_is_refused(world: World, source: Any) -> None:
     with pytest.raises(LakeSyncError, match="source is the name of a declared destination"):
         world.client().pull(source=source).unwrap()
 
 
-@pytest.mark.law("K40")
 def test_a_pull_from_a_source_of_a_gateway_without_sources_is_not_found(tmp_path: Path) -> None:
     with MemoryGateway(tmp_path) as gateway, gateway.client("phone") as client:
         result = client.pull(source="warehouse")

@@ -28,11 +28,6 @@ class _Undone(Exception):
     """The app gives a transaction up."""
 
 
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
-
-
 def _refused(result: object) -> None:
     assert isinstance(result, Err)
     assert result.error.code == "TRANSACTION_OPEN"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from lakesync.client import Client
 
+pytestmark = pytest.mark.law("K29")
+
 TRIGGERS: dict[str, str] = {
     "into another synced table": "CREATE TRIGGER own AFTER {} ON todos BEGIN "
     "INSERT OR REPLACE INTO counts (_row_id, n) VALUES ('c1', 99); END",
@@ -68,7 +70,6 @@ def begun(world: World) -> tuple[Client, Client]:
     return client, other
 
 
-@pytest.mark.law("K29")
 @pytest.mark.parametrize("event", EDITS)
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_an_edit_that_fires_a_trigger_writing_synced_tables_is_refused_and_pages_fire_none(
@@ -106,7 +107,6 @@ def test_an_edit_that_fires_a_trigger_writing_synced_tables_is_refused_and_pages
     check_sound(client)
 
 
-@pytest.mark.law("K29")
 def test_discarding_an_edit_does_not_fire_a_trigger_that_writes_synced_tables(world: World) -> None:
     client, _ = begun(world)
     kept = client.update("todos", "t1", {"title": "waits"}).unwrap()
@@ -120,7 +120,6 @@ def test_discarding_an_edit_does_not_fire_a_trigger_that_writes_synced_tables(wo
     check_sound(client)
 
 
-@pytest.mark.law("K29")
 def test_edits_are_refused_once_a_trigger_would_write_a_table_that_became_synced(
     world: World,
 ) -> None:
@@ -144,7 +143,6 @@ def test_edits_are_refused_once_a_trigger_would_write_a_table_that_became_synced
     check_sound(client)
 
 
-@pytest.mark.law("K29")
 def test_a_trigger_that_writes_local_tables_or_refuses_rows_fires_for_edits_and_pages(
     world: World,
 ) -> None:

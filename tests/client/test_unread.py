@@ -17,14 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.client import Client
-    from tests.client.support.world import World
 
 FAULT = ValidationFailed("the row id is empty; give one")
-
-
-@pytest.fixture
-def client(world: World) -> Client:
-    return world.client()
 
 
 def test_the_warning_of_an_ignored_err_names_the_operation_the_code_and_the_message(

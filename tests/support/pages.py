@@ -40,17 +40,33 @@ def stated_laws(page: Path) -> list[str]:
 # ---- laws ----------------------------------------------------------------------------------------
 
 
+def laws_of(mark: ast.expr) -> tuple[str, ...]:
+    """Return the laws that a mark names; none if it is another mark."""
+    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.law":
+        return tuple(ast.literal_eval(argument) for argument in mark.args)
+    return ()
+
+
 def marks_in(module: Module) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the id of the test and the laws of every mark on a function, class or method."""
+    """Return the id of the test and the laws of every mark on a module, function, class or method.
+
+    A module's own is ``pytestmark = pytest.mark.law("K27")``: each of its tests proves that law.
+    """
+    of_module = [
+        laws
+        for node in module.tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        if (laws := laws_of(node.value))
+    ]
 
     def walk(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         for node in body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 continue
             test = f"{prefix}::{node.name}"
-            for mark in node.decorator_list:
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.law":
-                    yield test, tuple(ast.literal_eval(argument) for argument in mark.args)
+            if node.name.startswith("test_") and prefix == module.name:
+                yield from ((test, laws) for laws in of_module)
+            yield from ((test, laws) for laws in map(laws_of, node.decorator_list) if laws)
             if isinstance(node, ast.ClassDef):
                 yield from walk(node.body, test)
 

@@ -265,7 +265,7 @@ class Pages:
         self.journal = Journal(file)
 
     def is_news(self, page: PullPage, at: Position) -> bool:
-        """Return whether a page changes anything in the file; mostly one that is polled does not."""
+        """Return whether a page changes anything in the file; most that are polled do not."""
         if page.count or page.has_more or page.resync is not None:
             return True
         if at != (page.cursor, page.epoch, page.snapshot, page.scope):

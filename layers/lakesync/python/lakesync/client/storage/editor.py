@@ -305,7 +305,7 @@ class Transaction(Editor):
 
 @contextlib.contextmanager
 def local_transaction(file: ClientFile) -> Iterator[Transaction]:
-    """See `Client.transaction`; after an ``Err`` all edits give the same, and the block raises it."""
+    """See `Client.transaction`; after an ``Err`` all edits give it, and the block raises it."""
     with file.database.transaction():
         transaction = Transaction(file)
         try:

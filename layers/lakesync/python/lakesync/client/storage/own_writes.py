@@ -403,7 +403,7 @@ class LostWrites:
         deltas: Sequence[Delta],
         until: Stamp,
     ) -> None:
-        """Find what a page took from a row, as it was seen; rows without own writes cost nothing."""
+        """Find what a page took from a row, as it was seen; others than own cost nothing."""
         note = self.unread.note(row_id)
         if (seen.base is None and note is None) or not deltas:
             return
