@@ -69,12 +69,12 @@ __all__ = [
 ]
 
 DOORS: Final = (
-    "device_time",
     "gateway_http",
     "resync",
     "storage.file",
     "storage.private_files",
     "storage.stored_state",
+    "waits",
     "websocket_listener",
 )
 """What other folders may import, beside the names of this module."""

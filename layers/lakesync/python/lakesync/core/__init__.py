@@ -11,6 +11,7 @@ from typing import Final
 
 DOORS: Final = (
     "attachments",
+    "backoff",
     "clock",
     "column_map",
     "column_types",
