@@ -10,7 +10,7 @@ import pytest
 from lakesync.client import ActionStatus, Client, ClientStatus, Fault, MemoryTransport, SyncLoop
 from lakesync.client.storage import action_queue
 from lakesync.client.storage.action_queue import RETRY_MS_MAX, RETRY_MS_MIN, SENT_AGAIN_MS_MAX
-from lakesync.client.storage.device_clock import system_clock
+from lakesync.client.storage.outbox import system_clock
 from lakesync.errors import (
     ActionFailed,
     ActionInvalid,

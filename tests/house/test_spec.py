@@ -42,14 +42,14 @@ def test_every_law_named_by_a_test_is_in_the_specification() -> None:
     assert sorted(set(pages.proofs()) - set(stated())) == []
 
 
-def test_every_law_mark_is_on_a_function_class_or_method() -> None:
-    """On a function, a class or a method: not in a list, nor on a whole module."""
+def test_every_law_mark_is_read() -> None:
+    """On a function, a class or a method, or alone as the `pytestmark` of a module."""
     test_files = [module for module in modules("tests/") if "tests/support/" not in module.name]
     named = {
-        module.name: len(re.findall(r"mark\.law\((?:\s*\"\w+\",?)+", module.text))
+        module.name: len(re.findall(r"@pytest\.mark\.law\((?:\s*\"\w+\",?)+", module.text))
         for module in test_files
     }
-    read = {module.name: len(pages.marks_in(module)) for module in test_files}
+    read = {module.name: len(pages.own_marks_in(module)) for module in test_files}
 
     assert {name: count for name, count in named.items() if read[name] != count} == {}
 

@@ -58,14 +58,26 @@ def marks_in(module: Module) -> list[tuple[str, tuple[str, ...]]]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
         if (laws := laws_of(node.value))
     ]
+    tests = [
+        f"{module.name}::{node.name}"
+        for node in module.tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if node.name.lower().startswith("test")
+    ]
+    own = own_marks_in(module)
+    every = own + [(test, laws) for test in tests for laws in of_module]
+    order = {test: place for place, test in enumerate(tests)}
+    return sorted(every, key=lambda mark: order.get("::".join(mark[0].split("::")[:2]), 0))
+
+
+def own_marks_in(module: Module) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the id of the test and the laws of every mark on a function, class or method."""
 
     def walk(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         for node in body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 continue
             test = f"{prefix}::{node.name}"
-            if node.name.startswith("test_") and prefix == module.name:
-                yield from ((test, laws) for laws in of_module)
             yield from ((test, laws) for laws in map(laws_of, node.decorator_list) if laws)
             if isinstance(node, ast.ClassDef):
                 yield from walk(node.body, test)

@@ -11,9 +11,8 @@ from lakesync.client.loop import SyncLoop
 from lakesync.client.resync import Resyncer
 from lakesync.client.storage import app_table, editor, edits, outbox
 from lakesync.client.storage.app_table import AppObjects, AppTable
-from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.file import Position
-from lakesync.client.storage.outbox import Outbox
+from lakesync.client.storage.outbox import DeviceClock, Outbox
 from lakesync.client.storage.stored_rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
 from lakesync.client.upload import Pusher, PushSummary, Receipts, Stopped

@@ -42,7 +42,6 @@ from lakesync.client.loop import Connecting
 from lakesync.client.resync import rebind
 from lakesync.client.storage.app_table import answer_of, quote
 from lakesync.client.storage.attachment_store import Folder
-from lakesync.client.storage.device_clock import system_clock
 from lakesync.client.storage.device_tables import declare
 from lakesync.client.storage.editor import Editor, amend, local_transaction, record
 from lakesync.client.storage.edits import Writer
@@ -55,6 +54,7 @@ from lakesync.client.storage.misuse import (
     checked_transport,
     checked_whole,
 )
+from lakesync.client.storage.outbox import system_clock
 from lakesync.client.storage.own_writes import resolve
 from lakesync.client.storage.sqlite_file import attempt, caught
 from lakesync.client.sync import Syncer, checked_source

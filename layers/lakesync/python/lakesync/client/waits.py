@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.client.storage.misuse import checked_interval_s
-from lakesync.core.backoff import doubled
+from lakesync.core.clock import doubled
 from lakesync.errors import NotTheGateway, Retry, ValidationFailed
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from urllib.parse import quote
 
 from lakesync.client.gateway_http import error_of, probe_when_silent, socket_logger
 from lakesync.client.waits import FOREIGN_WAIT_S_MAX, own_addresses, wait_here
-from lakesync.core.backoff import doubled
+from lakesync.core.clock import doubled
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import (
     AuthFailed,

@@ -11,7 +11,6 @@ from typing import Final
 
 DOORS: Final = (
     "attachments",
-    "backoff",
     "clock",
     "column_map",
     "column_types",

@@ -17,7 +17,7 @@ hash of its name.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from zlib import crc32
 
 from lakesync.errors import ClockDrift
@@ -99,3 +99,19 @@ def place_in(interval: int, name: str) -> int:
 def next_turn(interval: int, name: str, now: int) -> int:
     """Return the first time from now on that is a name's place in an interval."""
     return now + (place_in(interval, name) - now) % interval
+
+
+# --- waits that double ----------------------------------------------------------------------------
+
+
+Time = TypeVar("Time", int, float)
+
+_DOUBLINGS_MAX: Final = 16
+
+
+def doubled(first: Time, most: Time, failures: int) -> Time:
+    """Return ``first``, doubled once for each failure, and at most ``most``, in the same unit.
+
+    It is the bound that callers draw their wait from, by chance, so that they spread out.
+    """
+    return min(most, first * (1 << min(failures, _DOUBLINGS_MAX)))

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lakesync.client.storage.misuse import checked_key
-from lakesync.core.backoff import doubled
+from lakesync.core.clock import doubled
 from lakesync.core.delta import canonical
 from lakesync.core.messages import Action, checked_action
 from lakesync.errors import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.storage.outbox import DeviceClock
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import ActionOutcome
     from lakesync.errors import LakeSyncError

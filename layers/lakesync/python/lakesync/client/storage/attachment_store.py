@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import BinaryIO, TypeAlias
 
-    from lakesync.client.storage.device_clock import DeviceClock
+    from lakesync.client.storage.outbox import DeviceClock
     from lakesync.core.attachments import Attachment
     from lakesync.errors import LakeSyncError
 

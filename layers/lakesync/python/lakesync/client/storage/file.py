@@ -19,10 +19,9 @@ from lakesync.client.storage.app_catalogue import Catalogue, checked_name
 from lakesync.client.storage.app_table import quote, sql_type_of, table_sql
 from lakesync.client.storage.attachment_store import AttachmentTable
 from lakesync.client.storage.conflicts import Conflicts
-from lakesync.client.storage.device_clock import DeviceClock, system_clock
 from lakesync.client.storage.file_layout import claim
 from lakesync.client.storage.misuse import checked_clock, checked_path, checked_text
-from lakesync.client.storage.outbox import Outbox, Status
+from lakesync.client.storage.outbox import DeviceClock, Outbox, Status, system_clock
 from lakesync.client.storage.private_files import given_key
 from lakesync.client.storage.sqlite_file import SALVAGE, Database, translated
 from lakesync.client.storage.statement_capture import Capture
