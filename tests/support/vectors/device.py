@@ -227,8 +227,8 @@ class Device:
         return {"synced": "ok" if isinstance(what, Ok) else what.error.code}
 
     def _decided(self, hlc: str, decide: Any) -> Seen:
-        refused = self.client.quarantined().unwrap()
-        ids = [entry.delta.delta_id for entry in refused if entry.delta.hlc == int(hlc)]
+        waiting = [*self.client.pending().unwrap(), *self.client.quarantined().unwrap()]
+        ids = [entry.delta.delta_id for entry in waiting if entry.delta.hlc == int(hlc)]
         return _refusal(decide(ids[0])) if ids else {"refused": "NOT_FOUND"}
 
     # --- what can be seen -------------------------------------------------------------------------
@@ -267,7 +267,8 @@ class Device:
         return shown
 
     def _conflicts(self) -> list[Seen]:
-        return [
+        """Return the conflicts, by what they are of: those of one page have no order."""
+        listed = [
             {
                 "table": each.table,
                 "rowId": each.row_id,
@@ -281,6 +282,7 @@ class Device:
             }
             for each in self.client.conflicts().unwrap()
         ]
+        return sorted(listed, key=lambda each: json.dumps(each, sort_keys=True))
 
 
 def _changed_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
