@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakesync.core.delta import parse
+from lakesync.errors import Unreachable
+from lakesync.result import Err
 from lakesync.wire.records import decode_row_state
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound
@@ -187,3 +189,42 @@ def test_no_table_of_the_clients_file_contains_an_omitted_value(
             for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         )
     assert "s3cr3t" not in dump
+
+
+@pytest.mark.law("K33", "K6")
+def test_omitted_column_of_an_accepted_edit_goes_with_the_first_page(world: World) -> None:
+    client = world.client("new")
+    client.insert("todos", "r1", {"title": "Buy milk", "owner": "new"}).unwrap()
+    client.push().unwrap()
+    put(world, NO_TITLE)
+
+    sync(client)
+
+    assert client.get("todos", "r1").unwrap() == {"owner": "new"}
+    assert b"Buy milk" not in everything(client)
+
+
+@pytest.mark.law("K33", "K3")
+def test_omitted_column_stays_away_when_a_lost_receipt_is_made_up_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = world.client("new")
+    sync(client)
+    client.insert("todos", "r1", {"title": "Buy milk", "owner": "new"}).unwrap()
+    transport = world.clients["new"][1]
+    with monkeypatch.context() as lossy:
+        lossy.setattr(transport, "push", lambda push: lost(type(transport).push(transport, push)))
+        assert isinstance(client.push(), Err)
+    put(world, NO_TITLE)
+    client.pull().unwrap()
+    assert len(client.pending().unwrap()) == 1
+
+    sync(client)
+
+    assert client.pending().unwrap() == []
+    assert client.get("todos", "r1").unwrap() == {"owner": "new"}
+    assert b"Buy milk" not in everything(client)
+
+
+def lost(_: object) -> NoReturn:
+    raise Unreachable("the answer was lost")

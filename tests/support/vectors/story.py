@@ -80,7 +80,8 @@ REFUSALS: Final = (
 """Refusals of whole requests: their codes, and after how many seconds to try again."""
 WEIGHTS: Final[Mapping[str, int]] = {
     "edit": 8, "group": 0, "sync": 6, "answer": 10, "lost": 0, "lose answer": 0, "error": 0,
-    "foreign": 0, "other": 6, "tick": 3, "skew": 0, "crash": 0, "rules": 0, "trim": 0, "back up": 0, "restore": 0,
+    "foreign": 0, "other": 6, "tick": 3, "skew": 0, "crash": 0, "rules": 0, "trim": 0,
+    "back up": 0, "restore": 0,
     "broadcast": 0, "decide": 0, "anew": 0, "rebind": 0, "forget": 0,
 }  # fmt: skip
 THEMES: Final[Mapping[str, Mapping[str, int]]] = {

@@ -286,15 +286,17 @@ class Pages:
         log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
         lost = LostWrites(self.file)
+        ruled = page.scope not in {"", EVERYTHING}
         for name, rows in arrived.tables.items():
             table = self.file.catalogue.table(name, sorted(rows.columns), received=True)
             rest = self._insert_new(table, rows)
             if rest:
-                self._bring(table, rest, echoed, lost, log_start=log_start, until=until)
+                self._bring(
+                    table, rest, echoed, lost, log_start=log_start, until=until, ruled=ruled
+                )
         if arrived.newest:
             newest = arrived.newest
             # With sync rules, a row that becomes visible is sent at once, ahead of the cursor.
-            ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot:
             self.pending_echo.hide(page.cursor)
@@ -350,8 +352,12 @@ class Pages:
         *,
         log_start: Stamp | None,
         until: Stamp,
+        ruled: bool,
     ) -> None:
-        """Merge a page's deltas of one table, complete up to the commit ``until``."""
+        """Merge a page's deltas of one table, complete up to the commit ``until``.
+
+        ``ruled``: rules may omit columns.
+        """
         rows = self.file.rows
         stored = seen = rows.load(table.id, by_row)
         bases = self.resync.new_bases(table.id, by_row, stored, log_start)
@@ -363,6 +369,8 @@ class Pages:
             if row_id in stored:
                 base = bases.get(row_id, stored[row_id].known)
                 bases[row_id] = self.pending_echo.without(base, writes)
+        if ruled:
+            self._leave_out_omitted(by_row, stored, bases)
         if bases:
             rows.refold({(table.id, row_id): base for row_id, base in bases.items()})
             stored = rows.load(table.id, by_row)
@@ -394,6 +402,22 @@ class Pages:
             bases[row_id] = EMPTY
         self.pending_echo.keep_removed(table.id, removed, until)
 
+    def _leave_out_omitted(
+        self,
+        by_row: Mapping[str, list[Delta]],
+        stored: Mapping[str, StoredRow],
+        bases: dict[str, RowState],
+    ) -> None:
+        """Give rows a base without what the page leaves out of this client's own writes."""
+        me = self.file.client_id
+        for row_id, deltas in by_row.items():
+            if row_id not in stored or not any(delta.client_id == me for delta in deltas):
+                continue
+            base = bases.get(row_id, stored[row_id].known)
+            left = _without_omitted(base, deltas, me)
+            if left is not base:
+                bases[row_id] = left
+
     def _acknowledge_echoes(self, own: list[Delta]) -> Echoed:
         """Remove from the outbox what the page proves to be at the gateway: a receipt was lost."""
         # A page may contain a delta twice: in the row that became visible, and separately.
@@ -411,6 +435,23 @@ def _deleted_late(table_id: int, row: StoredRow, deltas: list[Delta], me: str) -
                     other = (None, late.hlc, late.client_id)
                     row_id = late.row_id
                     yield Clash(table_id, row_id, name, value, hlc, *other, None, False, True)
+
+
+def _without_omitted(state: RowState, deltas: Iterable[Delta], me: str) -> RowState:
+    """Return a row without those columns of own writes that a page leaves out: rules omit them.
+
+    What a page shows of an own write is all that rules show of it.
+    """
+    shown: dict[Stamp, set[str]] = defaultdict(set)
+    for delta in deltas:
+        if delta.client_id == me:
+            shown[delta.hlc].update(name for name, _ in delta.columns)
+    columns = {
+        name: register
+        for name, register in state.columns.items()
+        if register[1] != me or register[0] not in shown or name in shown[register[0]]
+    }
+    return state if len(columns) == len(state.columns) else state._replace(columns=columns)
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:

@@ -32,8 +32,10 @@ from lakesync.client.storage.outbox import (
     stopped_batch,
 )
 from lakesync.client.storage.own_writes import PendingEcho, Unread, ruled_tables
+from lakesync.client.storage.stored_rows import NOT_STORED
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
 from lakesync.core.delta import Op, known_delta
+from lakesync.core.merge import fold
 from lakesync.core.messages import OutcomeKind, Push
 from lakesync.errors import (
     AtomicPushRefused,
@@ -53,13 +55,15 @@ from lakesync.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakesync.client.client_status import Activity
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.outbox import Entry
-    from lakesync.client.storage.stored_rows import LocalKey
+    from lakesync.client.storage.stored_rows import LocalKey, StoredRow
     from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from lakesync.core.messages import PushReceipt
     from lakesync.ports import Transport
 
@@ -192,8 +196,27 @@ class Receipts:
             unread.accepted(file.catalogue.by_id(table_id), written, stored, by)
             if table_id in ruled:
                 self.pending_echo.note(table_id, written, stored, by)
+                self._leave_shown(table_id, written, stored)
             file.rows.acknowledge(table_id, written, stored)
             file.outbox.remove(delta.hlc for row in written.values() for delta in row)
+
+    def _leave_shown(
+        self, table_id: int, written: dict[str, list[Delta]], stored: Mapping[str, StoredRow]
+    ) -> None:
+        """Take out what a page has shown of accepted edits: it is not merged again.
+
+        Rules may omit some of its columns, which is all that the page was without.
+        """
+        bases: dict[LocalKey, RowState] = {}
+        for row_id, deltas in list(written.items()):
+            known = stored.get(row_id, NOT_STORED).known
+            me = self.file.client_id
+            shown = {hlc for hlc, client_id, _ in known.columns.values() if client_id == me}
+            if any(delta.hlc in shown for delta in deltas):
+                rest = [delta for delta in deltas if delta.hlc not in shown]
+                bases[table_id, row_id] = fold(rest, known)
+                self.file.outbox.remove(delta.hlc for delta in written.pop(row_id))
+        self.file.rows.refold(bases)
 
     def _restamp(self, batch: Batch, late: list[Entry], result: BatchResult, server_ms: int) -> int:
         """Stamp refused entries and all later ones again, in their order; returns their number."""
