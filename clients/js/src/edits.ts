@@ -1,0 +1,170 @@
+/** Edits: what an app changes, and what it decides about edits that were refused. */
+
+import { byteLength, isBroken } from "./bytes.js";
+import { fault } from "./errors.js";
+import { canonical, parse, type Json, type Value } from "./json.js";
+import { apply, deltaId, type Delta, type Op } from "./merge.js";
+import { keyOf, refold, store, table } from "./rows.js";
+import { fold, known, notFound, type Entry, type Work } from "./state.js";
+import { DRIFT, type Stamp } from "./stamp.js";
+
+const ROW_ID_BYTES_MAX = 512;
+const DELTA_BYTES_MAX = 256 * 1024;
+const COLUMNS_MAX = 500;
+
+export interface Edit {
+  readonly op: Exclude<Op, "REMOVE">;
+  readonly table: string;
+  readonly rowId: string;
+  readonly columns?: Readonly<Record<string, unknown>>;
+}
+
+/** Write edits, of one local transaction if there are several; all of them, or an error is thrown. */
+export function write(work: Work, edits: readonly Edit[], isGroup = edits.length > 1): Delta[] {
+  let txn: Stamp | null = null;
+  return edits.map((edit) => {
+    const delta = deltaOf(work, edit);
+    if (isGroup) txn ??= delta.hlc;
+    add(work, { delta, status: "pending", txn, code: "", message: "" });
+    return delta;
+  });
+}
+
+function deltaOf(work: Work, edit: Edit): Delta {
+  const names = Object.keys(edit.columns ?? {});
+  if (edit.op === "UPDATE" && !names.length) {
+    throw fault("VALIDATION_ERROR", "an update names at least one column", "columns");
+  }
+  if (edit.op === "DELETE" && names.length) {
+    throw fault("VALIDATION_ERROR", "a DELETE carries no columns", "columns");
+  }
+  if (names.length > COLUMNS_MAX) {
+    throw fault("DELTA_TOO_LARGE", `a delta may carry ${COLUMNS_MAX} columns`, "columns");
+  }
+  if (new Set(names.map(fold)).size !== names.length) {
+    throw fault("VALIDATION_ERROR", "a column occurs twice: names in another case are one name", "columns");
+  }
+  checkRowId(edit.rowId);
+  const of = table(work, edit.table, names.sort(), false);
+  const columns = names.map((name): [string, Json] => [name, canonical(edit.columns?.[name])]);
+  if (columns.reduce((size, [, value]) => size + byteLength(value), 0) > DELTA_BYTES_MAX) {
+    throw fault("DELTA_TOO_LARGE", `a delta's values may hold ${DELTA_BYTES_MAX} bytes`, "columns");
+  }
+  const { op, rowId } = edit;
+  return { op, table: of.name, rowId, clientId: work.clientId, hlc: work.now(), columns };
+}
+
+function checkRowId(rowId: string): void {
+  const size = byteLength(rowId);
+  if (!size || size > ROW_ID_BYTES_MAX || isBroken(rowId)) {
+    throw fault("VALIDATION_ERROR", `a row id has 1 to ${ROW_ID_BYTES_MAX} bytes`, "rowId");
+  }
+}
+
+function add(work: Work, entry: Entry): void {
+  const key = keyOf(entry.delta);
+  const row = work.row(key);
+  work.putEntry(entry);
+  store(work, key, apply(row.state, entry.delta), row.base ?? row.state, row.waiting + 1);
+}
+
+// --- refused edits --------------------------------------------------------------------------------
+
+const refused = (work: Work, hlc: Stamp): Entry => {
+  const entry = work.entry(hlc);
+  if (entry?.status !== "quarantined") throw notFound("quarantined edit");
+  return entry;
+};
+
+/** Let a refused edit be pushed again. */
+export function retry(work: Work, hlc: Stamp): void {
+  work.putEntry({ ...refused(work, hlc), status: "pending", code: "", message: "" });
+}
+
+/** Take an edit back: its row becomes what the others make of it. */
+export function discard(work: Work, hlc: Stamp): void {
+  const entry = work.entry(hlc);
+  if (!entry) throw notFound("edit");
+  takeBack(work, entry.delta);
+  for (const [key, conflict] of work.conflicts) {
+    if (conflict.ownHlc === hlc && isSameRow(conflict, entry.delta)) work.putConflict(key, null);
+  }
+}
+
+const isSameRow = (one: { table: string; rowId: string }, other: Delta): boolean =>
+  one.table === fold(other.table) && one.rowId === other.rowId;
+
+function takeBack(work: Work, delta: Delta): void {
+  // It may have arrived: its stamp is not issued again, if the gateway can have accepted it.
+  if (delta.hlc <= work.position.cursor + DRIFT) work.accepted(delta.hlc);
+  work.dropEntry(delta.hlc);
+  refold(work, new Map([[keyOf(delta), null]]));
+}
+
+/** Replace a refused edit by one made now, with other values for some of its columns. */
+export function amend(work: Work, hlc: Stamp, columns: Readonly<Record<string, unknown>>): Delta {
+  const { delta } = refused(work, hlc);
+  const { state } = work.row(keyOf(delta));
+  const isMine = (name: string): boolean => {
+    const write = state.columns.get(name);
+    return write?.[0] === hlc && write[1] === work.clientId;
+  };
+  const kept: [string, Value][] = delta.columns
+    .filter(([name]) => isMine(name))
+    .map(([name, value]) => [name, parse(value)]);
+  takeBack(work, delta);
+  const { op, table: of, rowId } = delta;
+  const [amended] = write(work, [
+    { op: op as Edit["op"], table: of, rowId, columns: { ...Object.fromEntries(kept), ...columns } },
+  ]);
+  followStamps(work, [[delta, amended!.hlc]]);
+  return amended!;
+}
+
+/** Let conflicts follow edits that were stamped again. */
+export function followStamps(work: Work, stamps: readonly (readonly [Delta, Stamp])[]): void {
+  const all = work.conflicts;
+  const moved = stamps.flatMap(([delta, hlc]) =>
+    all
+      .filter(([, conflict]) => conflict.ownHlc === delta.hlc && isSameRow(conflict, delta))
+      .map(([key, conflict]) => ({ key, conflict: { ...conflict, ownHlc: hlc } })),
+  );
+  for (const { key } of moved) work.putConflict(key, null);
+  for (const { key, conflict } of moved) work.putConflict(key, conflict);
+}
+
+export const idOf = (entry: Entry): string => deltaId(entry.delta);
+
+// --- another gateway ------------------------------------------------------------------------------
+
+/** Give the client to the next gateway that answers; returns how many edits it keeps or gives up. */
+export function rebind(work: Work, keep: "edits" | "nothing"): number {
+  const entries = work.entries();
+  const isThere = (entry: Entry): boolean => entry.status === "held_back" || entry.status === "offered";
+  const going = keep === "edits" ? entries.filter(isThere) : entries;
+  for (const entry of going) work.dropEntry(entry.delta.hlc);
+  refold(work, new Map(going.map((entry) => [keyOf(entry.delta), null])));
+  for (const entry of work.entries()) {
+    if (entry.status !== "quarantined") work.putEntry({ ...entry, status: "pending" });
+  }
+  for (const [key, row] of work.loaded()) {
+    if (row.echoes.size) work.putRow(key, { echoes: new Map() });
+  }
+  makeOld(work, work.tables.map(([key]) => key));
+  work.set({ cursor: 0n, epoch: "", snapshot: "", scope: "", syncedMs: 0, mode: "replace", horizons: {} });
+  for (const [key] of work.conflicts) work.putConflict(key, null);
+  for (const [key] of work.journal) work.replaceHidden(key, null);
+  return entries.filter((entry) => !isThere(entry)).length;
+}
+
+/** Make the rows of tables old: they are read again. */
+export function makeOld(work: Work, tables: readonly string[]): void {
+  const generation = work.position.generation + 1;
+  work.set({ generation });
+  for (const name of tables) {
+    const of = work.table(name);
+    if (of) work.putTable({ ...of, generation });
+  }
+}
+
+export const stateOf = (work: Work, key: string) => known(work.row(key));
