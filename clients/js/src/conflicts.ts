@@ -32,14 +32,17 @@ const NEVER: Stamp = 1n << 62n;
 export function noteShown(work: Work, key: string, accepted: Stamp): void {
   const row = work.row(key);
   const waits = row.unread && row.unread.accepted > work.position.cursor;
-  work.putRow(key, { unread: { accepted, known: waits ? row.unread!.known : known(row) } });
+  work.putRow(key, { unread: { accepted, known: waits ? row.unread.known : known(row) } });
 }
 
 /** Note that rules hide rows: nothing that was shown of them is kept. */
 export function hideShown(work: Work, key: string): void {
   const { waiting } = work.row(key);
   work.putRow(key, { unread: waiting ? { accepted: NEVER, known: null } : null });
-  hideConflicts(work, (conflict) => conflict.table === tableOf(key) && conflict.rowId === idOf(key));
+  hideConflicts(
+    work,
+    (conflict) => conflict.table === tableOf(key) && conflict.rowId === idOf(key),
+  );
 }
 
 /** Remove what others wrote from conflicts that rules hide. */
@@ -103,10 +106,17 @@ export class Lost {
     if (!note || note.known) this.won(row);
   }
 
-  private advance(key: string, note: NonNullable<Row["unread"]>, deltas: readonly Delta[], until: Stamp) {
+  private advance(
+    key: string,
+    note: NonNullable<Row["unread"]>,
+    deltas: readonly Delta[],
+    until: Stamp,
+  ) {
     if (!note.known) this.work.putRow(key, { unread: null });
     else if (note.accepted > until) {
-      this.work.putRow(key, { unread: { accepted: note.accepted, known: merge(deltas, note.known) } });
+      this.work.putRow(key, {
+        unread: { accepted: note.accepted, known: merge(deltas, note.known) },
+      });
     }
   }
 
@@ -125,13 +135,17 @@ export class Lost {
       const at = deltas.findLastIndex((delta) => delta.hlc === hlc && delta.clientId === client);
       return at < 0 ? otherwise : at;
     };
-    const deleter = deltas.findLast((delta) => delta.op === "DELETE" && delta.hlc === after.deleted);
+    const deleter = deltas.findLast(
+      (delta) => delta.op === "DELETE" && delta.hlc === after.deleted,
+    );
     for (const name of row.before.columns.keys()) {
       const own = this.unshown(row, name);
       if (!own) continue;
       const isDeleted = isGone || after.deleted >= own[0];
       const by = isDeleted ? deleter : undefined;
-      const [hlc, client, value] = by ? [by.hlc, by.clientId, null] : (after.columns.get(name) ?? own);
+      const [hlc, client, value] = by
+        ? [by.hlc, by.clientId, null]
+        : (after.columns.get(name) ?? own);
       const wasFirst = place(own[0], me, deltas.length) < place(hlc, client, -1);
       if (client === me || wasFirst || (!by && value === own[2])) continue;
       this.add(row, name, own, [hlc, client, value], !!by, false);

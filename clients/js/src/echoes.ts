@@ -48,14 +48,23 @@ const forget = (work: Work, key: string, stamps: Iterable<Stamp>): void => {
 };
 
 /** Note own writes that a receipt accepts, before they become a part of the base. */
-export function noteAccepted(work: Work, key: string, deltas: readonly Delta[], accepted: Stamp): void {
+export function noteAccepted(
+  work: Work,
+  key: string,
+  deltas: readonly Delta[],
+  accepted: Stamp,
+): void {
   const row = work.row(key);
   const base = isStored(row) ? known(row) : EMPTY;
   const before = ownStamps(work, base);
   const after = ownStamps(work, merge(deltas, base));
   const own = deltas.map((delta) => delta.hlc).filter((hlc) => after.has(hlc) && !before.has(hlc));
   const gone = [...row.echoes.keys()].filter((hlc) => !after.has(hlc));
-  note(work, key, own.map((hlc) => [hlc, accepted] as const));
+  note(
+    work,
+    key,
+    own.map((hlc) => [hlc, accepted] as const),
+  );
   forget(work, key, gone);
 }
 
@@ -65,14 +74,22 @@ export function noteUnread(work: Work, table: string): void {
     if (!row.unread || row.unread.accepted <= work.position.cursor) continue;
     const shown = ownStamps(work, row.unread.known ?? EMPTY);
     const own = [...ownStamps(work, known(row))].filter((hlc) => hlc && !shown.has(hlc));
-    note(work, key, own.map((hlc) => [hlc, row.unread!.accepted] as const));
+    note(
+      work,
+      key,
+      own.map((hlc) => [hlc, row.unread!.accepted] as const),
+    );
   }
 }
 
 /** Note own writes that are kept in rows as the log, which rules filter, has yet to pass. */
 export function noteKept(work: Work, key: string, kept: State): void {
   const own = [...ownStamps(work, kept)].filter((hlc) => hlc);
-  note(work, key, own.map((hlc) => [hlc, hlc - DRIFT] as const));
+  note(
+    work,
+    key,
+    own.map((hlc) => [hlc, hlc - DRIFT] as const),
+  );
 }
 
 /**
@@ -81,7 +98,12 @@ export function noteKept(work: Work, key: string, kept: State): void {
  * @param deltas - the page's, after the last removal
  * @param until - the commit up to which the page is complete
  */
-export function shownBy(work: Work, key: string, deltas: readonly Delta[], until: Stamp): Set<Stamp> {
+export function shownBy(
+  work: Work,
+  key: string,
+  deltas: readonly Delta[],
+  until: Stamp,
+): Set<Stamp> {
   const { echoes } = work.row(key);
   const missing = new Set<Stamp>();
   if (!echoes.size) return missing;
@@ -133,7 +155,13 @@ export function giveBack(work: Work): void {
     const table = work.table(delta.table)?.name ?? delta.table;
     work.replaceHidden(key, null);
     if (!work.entry(delta.hlc)) {
-      work.putEntry({ delta: { ...delta, table }, status: "held_back", txn: null, code: "", message: "" });
+      work.putEntry({
+        delta: { ...delta, table },
+        status: "held_back",
+        txn: null,
+        code: "",
+        message: "",
+      });
     }
     keys.set(keyOf(delta), null);
   }

@@ -42,7 +42,11 @@ function deltaOf(work: Work, edit: Edit): Delta {
     throw fault("DELTA_TOO_LARGE", `a delta may carry ${COLUMNS_MAX} columns`, "columns");
   }
   if (new Set(names.map(fold)).size !== names.length) {
-    throw fault("VALIDATION_ERROR", "a column occurs twice: names in another case are one name", "columns");
+    throw fault(
+      "VALIDATION_ERROR",
+      "a column occurs twice: names in another case are one name",
+      "columns",
+    );
   }
   checkRowId(edit.rowId);
   const of = table(work, edit.table, names.sort(), false);
@@ -115,7 +119,12 @@ export function amend(work: Work, hlc: Stamp, columns: Readonly<Record<string, u
   takeBack(work, delta);
   const { op, table: of, rowId } = delta;
   const [amended] = write(work, [
-    { op: op as Edit["op"], table: of, rowId, columns: { ...Object.fromEntries(kept), ...columns } },
+    {
+      op: op as Edit["op"],
+      table: of,
+      rowId,
+      columns: { ...Object.fromEntries(kept), ...columns },
+    },
   ]);
   followStamps(work, [[delta, amended!.hlc]]);
   return amended!;
@@ -140,7 +149,8 @@ export const idOf = (entry: Entry): string => deltaId(entry.delta);
 /** Give the client to the next gateway that answers; returns how many edits it keeps or gives up. */
 export function rebind(work: Work, keep: "edits" | "nothing"): number {
   const entries = work.entries();
-  const isThere = (entry: Entry): boolean => entry.status === "held_back" || entry.status === "offered";
+  const isThere = (entry: Entry): boolean =>
+    entry.status === "held_back" || entry.status === "offered";
   const going = keep === "edits" ? entries.filter(isThere) : entries;
   for (const entry of going) work.dropEntry(entry.delta.hlc);
   refold(work, new Map(going.map((entry) => [keyOf(entry.delta), null])));
@@ -150,8 +160,19 @@ export function rebind(work: Work, keep: "edits" | "nothing"): number {
   for (const [key, row] of work.loaded()) {
     if (row.echoes.size) work.putRow(key, { echoes: new Map() });
   }
-  makeOld(work, work.tables.map(([key]) => key));
-  work.set({ cursor: 0n, epoch: "", snapshot: "", scope: "", syncedMs: 0, mode: "replace", horizons: {} });
+  makeOld(
+    work,
+    work.tables.map(([key]) => key),
+  );
+  work.set({
+    cursor: 0n,
+    epoch: "",
+    snapshot: "",
+    scope: "",
+    syncedMs: 0,
+    mode: "replace",
+    horizons: {},
+  });
   for (const [key] of work.conflicts) work.putConflict(key, null);
   for (const [key] of work.journal) work.replaceHidden(key, null);
   return entries.filter((entry) => !isThere(entry)).length;

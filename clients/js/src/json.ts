@@ -30,7 +30,8 @@ function write(value: unknown, depth: number): Json {
       return value ? "true" : "false";
     case "object":
       if (value === null) return "null";
-      if (depth >= DEPTH_MAX) throw fault("VALIDATION_ERROR", `a value nests over ${DEPTH_MAX} levels`);
+      if (depth >= DEPTH_MAX)
+        throw fault("VALIDATION_ERROR", `a value nests over ${DEPTH_MAX} levels`);
       if (Array.isArray(value)) return `[${value.map((item) => write(item, depth + 1)).join()}]`;
       if (isPlain(value)) return members(value, depth + 1);
   }
@@ -64,7 +65,7 @@ export function recanonical(text: string): Json {
 
 const HALF_A_PAIR = "text holds half of a surrogate pair; send whole characters";
 const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
-// eslint-disable-next-line no-control-regex -- JSON has no control characters in texts
+
 const TEXT = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 const WORD = /true|false|null/y;
 const SPACE = /[ \t\n\r]*/y;
@@ -82,7 +83,7 @@ class Reader {
       if (depth >= DEPTH_MAX) throw this.broken();
       value = first === "{" ? this.object(depth + 1) : this.array(depth + 1);
     } else if (first === '"') {
-      value = write(JSON.parse(this.token(TEXT)), depth);
+      value = write(JSON.parse(this.token(TEXT) || this.fail()), depth);
     } else {
       value = this.token(WORD) || this.number();
     }

@@ -40,7 +40,8 @@ export const isEmpty = (state: State): boolean =>
   !state.alive && !state.deleted && !state.columns.size;
 
 const greater = (one: Register, other: Register | undefined): boolean => {
-  if (!other || one[0] !== other[0]) return !other || one[0] > other[0];
+  if (other === undefined) return true;
+  if (one[0] !== other[0]) return one[0] > other[0];
   return (compareBytes(one[1], other[1]) || compareBytes(one[2], other[2])) > 0;
 };
 
@@ -56,11 +57,16 @@ export function apply(state: State, delta: Delta): State {
   let columns: Map<string, Register> | null = null;
   for (const [name, value] of delta.columns) {
     const write: Register = [hlc, clientId, value];
-    if (greater(write, state.columns.get(name))) (columns ??= new Map(state.columns)).set(name, write);
+    if (greater(write, state.columns.get(name)))
+      (columns ??= new Map(state.columns)).set(name, write);
   }
   const isNewer = op === "INSERT" && hlc > state.alive;
   if (!columns && !isNewer) return state;
-  return { alive: isNewer ? hlc : state.alive, deleted: state.deleted, columns: columns ?? state.columns };
+  return {
+    alive: isNewer ? hlc : state.alive,
+    deleted: state.deleted,
+    columns: columns ?? state.columns,
+  };
 }
 
 /** Merge many deltas of one row. */
@@ -116,14 +122,21 @@ export function deltasOf(table: string, rowId: string, state: State, nobody: str
     at(state.alive, nobody);
   }
   const ordered = [...writes.values()].sort((one, other) =>
-    one.hlc === other.hlc ? compareBytes(one.clientId, other.clientId) : one.hlc < other.hlc ? -1 : 1,
+    one.hlc === other.hlc
+      ? compareBytes(one.clientId, other.clientId)
+      : one.hlc < other.hlc
+        ? -1
+        : 1,
   );
   const deltas: Delta[] = ordered.map(({ hlc, clientId, columns }) => {
     const op = hlc === state.alive && clientId === inserter ? "INSERT" : "UPDATE";
     return { op, table, rowId, clientId, hlc, columns };
   });
   if (!state.deleted) return deltas;
-  return [{ op: "DELETE", table, rowId, clientId: nobody, hlc: state.deleted, columns: [] }, ...deltas];
+  return [
+    { op: "DELETE", table, rowId, clientId: nobody, hlc: state.deleted, columns: [] },
+    ...deltas,
+  ];
 }
 
 /** A change's id: the same in every language. Law I4: docs/spec/identity.md. */

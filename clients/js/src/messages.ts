@@ -104,7 +104,9 @@ export function readReceipt(body: unknown): Receipt {
   const results = list(fields, "results").map((item): Outcome => {
     const each = object(item);
     const code = text(each, "code");
-    const error = code ? new LakeSyncError(code, text(each, "error"), text(each, "field") || null) : null;
+    const error = code
+      ? new LakeSyncError(code, text(each, "error"), text(each, "field") || null)
+      : null;
     return { index: count(each, "index"), deltaId: text(each, "deltaId"), error };
   });
   return {
@@ -156,7 +158,9 @@ function readResync(item: Value): Resync {
   return {
     tables: names(fields.tables),
     named: fields.named === undefined ? null : names(fields.named),
-    horizons: Object.fromEntries(Object.keys(horizons).map((name) => [name, readStamp(horizons, name)])),
+    horizons: Object.fromEntries(
+      Object.keys(horizons).map((name) => [name, readStamp(horizons, name)]),
+    ),
     omitted: Object.fromEntries(
       Object.entries(object(fields.omitted ?? {})).map(([name, columns]) => [name, names(columns)]),
     ),
@@ -199,4 +203,7 @@ function readStamp(fields: Fields, name: string): Stamp {
 }
 
 const notOurs = (): LakeSyncError =>
-  fault("NOT_THE_GATEWAY", "the answer is not the gateway's: another address, a proxy, a login page");
+  fault(
+    "NOT_THE_GATEWAY",
+    "the answer is not the gateway's: another address, a proxy, a login page",
+  );

@@ -44,6 +44,7 @@ import {
   tableOf,
   type Entry,
   type Mode,
+  type Needs,
   type Row,
   type Work,
 } from "./state.js";
@@ -57,6 +58,41 @@ const isReplacing = (mode: Mode): boolean => mode === "replace" || mode === "res
 
 /** Where the log continues behind a snapshot. */
 const logBehind = (snapshot: string): Stamp => BigInt(`0x${snapshot.split("|")[0]}`);
+
+/** The rows that a page concerns. */
+export function needsOfPage(work: Work, page: Page, isRebuilt: boolean): Needs {
+  const { mode } = work.position;
+  const concerned = work.tables.filter(
+    ([, table]) => page.resync && concerns(page.resync, table.name),
+  );
+  const respelled = page.deltas.filter(({ table, columns }) => isRespelled(work, table, columns));
+  const isEnd = !page.hasMore && (mode !== "" || isRebuilt || page.resync !== null);
+  const back = work
+    .entries()
+    .filter(({ status }) => status === "held_back" || status === "offered");
+  return {
+    keys: [
+      ...page.deltas.map((delta) => rowKey(delta.table, delta.rowId)),
+      ...(isEnd ? back.map(({ delta }) => rowKey(delta.table, delta.rowId)) : []),
+    ],
+    marks: ["echo", "unread", ...(page.hasMore ? [] : (["tombstone"] as const))],
+    tables: [
+      ...(page.resync && (isEnd || Object.keys(page.resync.omitted).length) ? concerned : []).map(
+        ([key]) => key,
+      ),
+      ...respelled.map((delta) => fold(delta.table)),
+    ],
+    old: isEnd,
+    all: isRebuilt || (page.resync !== null && isReplacing(mode)),
+  };
+}
+
+const isRespelled = (work: Work, table: string, columns: Delta["columns"]): boolean => {
+  const names = work.table(table)?.columns ?? [];
+  return columns.some(
+    ([name]) => !names.includes(name) && names.some((other) => fold(other) === fold(name)),
+  );
+};
 
 /** Merge a page, which follows the position, and move the position; safe to repeat. */
 export function applyPage(work: Work, page: Page): void {
@@ -140,7 +176,8 @@ function beginLog(work: Work): Stamp {
 /** Let what a snapshot may lack be pushed. */
 function offer(work: Work, which: (entry: Entry) => boolean): void {
   for (const entry of work.entries()) {
-    if (entry.status === "held_back" && which(entry)) work.putEntry({ ...entry, status: "offered" });
+    if (entry.status === "held_back" && which(entry))
+      work.putEntry({ ...entry, status: "offered" });
   }
 }
 
@@ -200,7 +237,9 @@ function omittedOf(work: Work, base: State, deltas: readonly Delta[]): State | n
   }
   const isOmitted = (name: string, hlc: Stamp, clientId: string): boolean =>
     clientId === work.clientId && shown.get(hlc)?.has(name) === false;
-  const kept = [...base.columns].filter(([name, [hlc, clientId]]) => !isOmitted(name, hlc, clientId));
+  const kept = [...base.columns].filter(
+    ([name, [hlc, clientId]]) => !isOmitted(name, hlc, clientId),
+  );
   return kept.length === base.columns.size ? null : { ...base, columns: new Map(kept) };
 }
 
@@ -219,7 +258,8 @@ function hide(
     const row = seen.get(key) ?? NO_ROW;
     hideShown(work, key);
     for (const late of deltas) {
-      if (late.op === "DELETE" && late.clientId !== work.clientId) deletedLate(work, key, row, late, lost);
+      if (late.op === "DELETE" && late.clientId !== work.clientId)
+        deletedLate(work, key, row, late, lost);
     }
     byRow.set(key, deltas.slice(last + 1));
     bases.set(key, EMPTY);
@@ -248,7 +288,8 @@ function insertAgain(
   if (work.deleteWins(table) || !isRuled(work, table)) return;
   for (const [key, deltas] of byRow) {
     const before = seen.get(key);
-    if (!before || before.base === null || !deltas.some((delta) => delta.op === "DELETE")) continue;
+    const waits = before !== undefined && before.base !== null;
+    if (!waits || !deltas.some((delta) => delta.op === "DELETE")) continue;
     const writes = deltas.filter((delta) => delta.op !== "DELETE");
     const made = insertOf(work, table, key, merge(writes, known(before)));
     if (!made) continue;
@@ -268,10 +309,9 @@ function insertOf(work: Work, table: string, key: string, before: State): Delta 
     .map((entry) => entry.delta.hlc)
     .filter((hlc) => hlc > base.deleted);
   const first = updates[0] ?? 0n;
-  const columns = [...before.columns.keys()].sort().map((name): [string, string] => [
-    name,
-    before.columns.get(name)![2],
-  ]);
+  const columns = [...before.columns.keys()]
+    .sort()
+    .map((name): [string, string] => [name, before.columns.get(name)![2]]);
   const size = columns.reduce((sum, [, value]) => sum + byteLength(value), 0);
   const end = min(first, base.deleted + 1n + STAMPS_TRIED_MAX);
   for (let hlc = base.deleted + 1n; hlc < end; hlc += 1n) {
@@ -358,7 +398,9 @@ function newBases(
   for (const key of old) work.putRow(key, { generation });
   if (isReplacing(mode)) return EMPTY_BASES(old);
   if (logStart === null) {
-    const newer = old.map((key) => [key, newerThan(states.get(key)!, horizons[fold(table)] ?? 0n)] as const);
+    const newer = old.map(
+      (key) => [key, newerThan(states.get(key)!, horizons[fold(table)] ?? 0n)] as const,
+    );
     return new Map(newer.filter(([key, state]) => state !== states.get(key)));
   }
   const bases = new Map(old.map((key) => [key, ownAfter(work, states.get(key)!, logStart)]));

@@ -7,7 +7,16 @@ import { followStamps } from "./edits.js";
 import { deltaId, type Delta } from "./merge.js";
 import type { Receipt } from "./messages.js";
 import { acknowledge, keyOf, refold } from "./rows.js";
-import { fold, IN_DOUBT, isStored, known, same, type Entry, type Status, type Work } from "./state.js";
+import {
+  fold,
+  IN_DOUBT,
+  known,
+  same,
+  type Entry,
+  type Needs,
+  type Status,
+  type Work,
+} from "./state.js";
 import { DRIFT_MS_MAX, max, stamp, stampMs, type Stamp } from "./stamp.js";
 
 /** How long a push that was given up may still arrive somewhere. */
@@ -47,6 +56,13 @@ const isLate = (error: LakeSyncError): boolean => error.code === "OUT_OF_ORDER";
 const isDrift = (error: LakeSyncError): boolean => error.code === "CLOCK_DRIFT";
 const hlcOf = (entry: Entry): Stamp => entry.delta.hlc;
 
+/** The rows that a receipt concerns: those of the batch, or of all edits if some are stamped again. */
+export function needsOfReceipt(work: Work, batch: Batch, receipt: Receipt): Needs {
+  const isMoved = receipt.outcomes.some(({ error }) => error && (isLate(error) || isDrift(error)));
+  const entries = isMoved ? work.entries() : batch.entries;
+  return { keys: entries.map((entry) => keyOf(entry.delta)) };
+}
+
 export function applyReceipt(work: Work, batch: Batch, receipt: Receipt): BatchResult {
   const refused = refusals(batch, receipt);
   const result = noResult();
@@ -56,7 +72,8 @@ export function applyReceipt(work: Work, batch: Batch, receipt: Receipt): BatchR
   const unsure: Entry[] = [];
   const errors = [...refused].map(([index, error]) => [batch.entries[index]!, error] as const);
   const isDoubtful = errors.some(
-    ([entry, error]) => mayBeInFlight(entry, error, receipt.serverTimeMs) || mayBeStored(entry, error),
+    ([entry, error]) =>
+      mayBeInFlight(entry, error, receipt.serverTimeMs) || mayBeStored(entry, error),
   );
   batch.entries.forEach((entry, index) => {
     const error = refused.get(index);
@@ -108,7 +125,9 @@ const mayBeStored = (entry: Entry, error: LakeSyncError): boolean =>
 
 // An unanswered push may still be in flight: its event waits until its time has come.
 const mayBeInFlight = (entry: Entry, error: LakeSyncError, serverMs: number): boolean =>
-  isDrift(error) && entry.status !== "pending" && stampMs(hlcOf(entry)) - serverMs <= UNDER_WAY_MS_MAX;
+  isDrift(error) &&
+  entry.status !== "pending" &&
+  stampMs(hlcOf(entry)) - serverMs <= UNDER_WAY_MS_MAX;
 
 function sortOut(
   work: Work,
@@ -134,7 +153,8 @@ function sortOut(
 
 /** Whether a refusal stays: not if the next pull brings the row's delete, and an answer to it. */
 function isFinal(work: Work, entry: Entry, error: LakeSyncError, at: Stamp): boolean {
-  if (error.code !== "ROW_DELETED") return error.retry === "never" || error.code === "TABLE_NOT_DECLARED";
+  if (error.code !== "ROW_DELETED")
+    return error.retry === "never" || error.code === "TABLE_NOT_DECLARED";
   const base = known(work.row(keyOf(entry.delta)));
   const isRead = work.position.cursor >= at || !(base.alive || base.columns.size);
   return entry.delta.op !== "UPDATE" || isRead;
@@ -174,7 +194,8 @@ function acknowledgeAll(work: Work, entries: readonly Entry[], by: Stamp): void 
   const there = entries.filter((each) => same(work.entry(hlcOf(each)), deltaId(each.delta)));
   work.accepted(there.reduce((most, entry) => max(most, hlcOf(entry)), 0n));
   const byRow = new Map<string, Delta[]>();
-  for (const { delta } of there) byRow.set(keyOf(delta), [...(byRow.get(keyOf(delta)) ?? []), delta]);
+  for (const { delta } of there)
+    byRow.set(keyOf(delta), [...(byRow.get(keyOf(delta)) ?? []), delta]);
   for (const [key, deltas] of byRow) {
     if (work.isOld(key)) {
       // The first page that shows the row replaces it, and may be older than these edits.
@@ -192,12 +213,22 @@ function acknowledgeAll(work: Work, entries: readonly Entry[], by: Stamp): void 
 
 // --- stamping again -------------------------------------------------------------------------------
 
-function restamp(work: Work, batch: Batch, late: readonly Entry[], drifted: boolean, serverMs: number) {
+function restamp(
+  work: Work,
+  batch: Batch,
+  late: readonly Entry[],
+  drifted: boolean,
+  serverMs: number,
+) {
   let start = startOf(batch, late[0]!);
   let taken: Entry[];
   if (drifted) {
     // The clock cannot be reset below what is set aside, so that is stamped again too.
-    const aside = firstAside(work, stamp(serverMs + DRIFT_MS_MAX), stamp(serverMs + UNDER_WAY_MS_MAX));
+    const aside = firstAside(
+      work,
+      stamp(serverMs + DRIFT_MS_MAX),
+      stamp(serverMs + UNDER_WAY_MS_MAX),
+    );
     if (aside !== null && aside < start) start = aside;
     taken = takeFrom(work, start, new Set());
     work.stepBack();
@@ -253,7 +284,9 @@ function takeFrom(work: Work, start: Stamp, events: ReadonlySet<string>): Entry[
     .filter((entry) => !["held_back", "offered", "lost"].includes(entry.status));
   const isEvent = (entry: Entry): boolean => events.has(fold(entry.delta.table));
   const moving = new Set(
-    entries.filter((entry) => isEvent(entry) && !IN_DOUBT.has(entry.status)).map((entry) => entry.txn),
+    entries
+      .filter((entry) => isEvent(entry) && !IN_DOUBT.has(entry.status))
+      .map((entry) => entry.txn),
   );
   moving.delete(null);
   const stays = (entry: Entry): boolean =>
@@ -264,5 +297,3 @@ function takeFrom(work: Work, start: Stamp, events: ReadonlySet<string>): Entry[
   for (const entry of taken) work.dropEntry(hlcOf(entry));
   return taken;
 }
-
-export const isKnown = (work: Work, key: string): boolean => isStored(work.row(key));

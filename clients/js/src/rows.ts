@@ -8,7 +8,11 @@ const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
 
 export function checkName(name: string, field: string): void {
   if (!NAME.test(name)) {
-    throw fault("VALIDATION_ERROR", `${name.slice(0, 80)} is not a name: letters, digits and _`, field);
+    throw fault(
+      "VALIDATION_ERROR",
+      `${name.slice(0, 80)} is not a name: letters, digits and _`,
+      field,
+    );
   }
 }
 
@@ -26,7 +30,13 @@ export function refold(work: Work, bases: ReadonlyMap<string, State | null>): vo
 }
 
 /** Store a row's state, and its base if edits of it wait. */
-export function store(work: Work, key: string, state: State, base: State | null, waiting: number): void {
+export function store(
+  work: Work,
+  key: string,
+  state: State,
+  base: State | null,
+  waiting: number,
+): void {
   work.putRow(key, { state, base, waiting, tombstone: isTombstone(state) ? 0n : null });
 }
 
@@ -43,7 +53,12 @@ export function acknowledge(work: Work, key: string, deltas: readonly Delta[]): 
  * The gateway's spelling of a name is taken over. An app's other spelling of a name is NAME_TAKEN,
  * unless the gateway has refused the first one.
  */
-export function table(work: Work, name: string, columns: readonly string[], isReceived: boolean): Table {
+export function table(
+  work: Work,
+  name: string,
+  columns: readonly string[],
+  isReceived: boolean,
+): Table {
   let known = work.table(name);
   if (!known) {
     if (!isReceived) checkTable(name);
@@ -76,7 +91,11 @@ export function table(work: Work, name: string, columns: readonly string[], isRe
 function checkTable(name: string): void {
   checkName(name, "table");
   if (fold(name).startsWith("sqlite_")) {
-    throw fault("VALIDATION_ERROR", `${name} is not a table's name: sqlite_ is SQLite's own`, "table");
+    throw fault(
+      "VALIDATION_ERROR",
+      `${name} is not a table's name: sqlite_ is SQLite's own`,
+      "table",
+    );
   }
 }
 
@@ -129,7 +148,9 @@ function respell(work: Work, of: Table, columns: ReadonlyMap<string, string>): v
 
 function renamedIn(state: State, columns: ReadonlyMap<string, string>): State {
   if (![...columns.keys()].some((name) => state.columns.has(name))) return state;
-  const renamed = new Map([...state.columns].map(([name, write]) => [columns.get(name) ?? name, write]));
+  const renamed = new Map(
+    [...state.columns].map(([name, write]) => [columns.get(name) ?? name, write]),
+  );
   return { ...state, columns: renamed };
 }
 

@@ -181,6 +181,26 @@ export const rowKey = (table: string, rowId: string): string => `${fold(table)}\
 export const tableOf = (key: string): string => key.slice(0, key.indexOf("\n"));
 export const idOf = (key: string): string => key.slice(key.indexOf("\n") + 1);
 
+/** What is found by an index: own writes and notes that no page has shown, and tombstones. */
+export type Mark = "echo" | "unread" | "tombstone";
+
+/** The rows that a transaction reads. */
+export interface Needs {
+  readonly keys?: Iterable<string>;
+  readonly marks?: readonly Mark[];
+  /** Whole tables, by their keys. */
+  readonly tables?: readonly string[];
+  /** The rows that are being read again. */
+  readonly old?: boolean;
+  readonly all?: boolean;
+}
+
+export const marksOf = (row: Row): Mark[] => [
+  ...(row.echoes.size ? (["echo"] as const) : []),
+  ...(row.unread ? (["unread"] as const) : []),
+  ...(row.tombstone !== null && row.base === null ? (["tombstone"] as const) : []),
+];
+
 /** What a transaction wrote: new contents by key, null for what is gone. */
 export interface Writes {
   position: Position | null;
@@ -393,8 +413,12 @@ export function lastOf(position: Position, entries: Iterable<Entry>): Stamp {
 
 /** About how many bytes an edit takes in a push. */
 export const sizeOf = (entry: Entry): number =>
-  entry.delta.columns.reduce((size, [name, value]) => size + name.length + byteLength(value) + 6, 0) +
-  byteLength(entry.delta.table + entry.delta.rowId + entry.delta.clientId) + 90;
+  entry.delta.columns.reduce(
+    (size, [name, value]) => size + name.length + byteLength(value) + 6,
+    0,
+  ) +
+  byteLength(entry.delta.table + entry.delta.rowId + entry.delta.clientId) +
+  90;
 
 /** The entry of a delta of this client, if it is the same change. */
 export function same(entry: Entry | null, id: string): entry is Entry {
@@ -413,4 +437,5 @@ function alive<K, V>(stored: ReadonlyMap<K, V>, writes: ReadonlyMap<K, V | null>
   return [...all].filter((pair): pair is [K, V] => pair[1] !== null);
 }
 
-export const notFound = (what: string): Error => fault("NOT_FOUND", `no ${what} has this id`, "deltaId");
+export const notFound = (what: string): Error =>
+  fault("NOT_FOUND", `no ${what} has this id`, "deltaId");

@@ -17,18 +17,19 @@ import {
   type Receipt,
   type Request,
 } from "./messages.js";
-import { applyPage, releaseUndeclared, startAgain } from "./pages.js";
+import { applyPage, needsOfPage, releaseUndeclared, startAgain } from "./pages.js";
 import {
   applyReceipt,
   isStopped,
   markPending,
   markSent,
+  needsOfReceipt,
   noResult,
   quarantine,
   type Batch,
   type BatchResult,
 } from "./receipts.js";
-import { sizeOf, type Entry, type Position, type Work } from "./state.js";
+import { sizeOf, type Entry, type Needs, type Position, type Work } from "./state.js";
 import { max, type Stamp } from "./stamp.js";
 
 export type Mode = "full" | "push" | "pull";
@@ -36,10 +37,10 @@ export type Mode = "full" | "push" | "pull";
 /** What a sync asks its surroundings for. */
 export type Effect =
   | { readonly request: Request }
-  | { readonly transaction: (work: Work) => unknown }
+  | { readonly transaction: (work: Work) => unknown; readonly needs: (work: Work) => Needs }
   | { readonly time: true };
 
-export type Syncing<T> = Generator<Effect, T, any>; // eslint-disable-line @typescript-eslint/no-explicit-any -- what an effect gives
+export type Syncing<T> = Generator<Effect, T>;
 
 const ROUNDS_MAX = 10;
 const RESTAMPS_MAX = 3;
@@ -55,8 +56,11 @@ const EVERYTHING = "*";
 /** Refusals of a push after which a pull may help. */
 const PULL_HELPS: ReadonlySet<string> = new Set(["OUT_OF_ORDER", "CURSOR_EXPIRED", "ROW_DELETED"]);
 
-function* transaction<T>(body: (work: Work) => T): Syncing<T> {
-  return (yield { transaction: body }) as T;
+function* transaction<T>(
+  body: (work: Work) => T,
+  needs: (work: Work) => Needs = () => ({}),
+): Syncing<T> {
+  return (yield { transaction: body, needs }) as T;
 }
 
 function* time(): Syncing<number> {
@@ -132,7 +136,10 @@ export class Syncer {
 
   private *exchange(batch: Batch): Syncing<BatchResult> {
     const { entries, atomic, epoch } = batch;
-    if (atomic && (entries.length > TRANSACTION_DELTAS_MAX || size(entries) > TRANSACTION_BYTES_MAX)) {
+    if (
+      atomic &&
+      (entries.length > TRANSACTION_DELTAS_MAX || size(entries) > TRANSACTION_BYTES_MAX)
+    ) {
       return noResult(fault("ATOMIC_PUSH_TOO_LARGE", "the transaction is larger than any push"));
     }
     const sentMs = yield* time();
@@ -146,12 +153,15 @@ export class Syncer {
       throw error;
     }
     this.lastCommit = max(this.lastCommit, receipt.serverHlc);
-    return yield* transaction((work) => {
-      learnEpoch(work, epoch, receipt.epoch);
-      work.correct(receipt.serverTimeMs, sentMs);
-      if (batch.wasStopped) unmarkStopped(work, entries);
-      return applyReceipt(work, batch, receipt);
-    });
+    return yield* transaction(
+      (work) => {
+        learnEpoch(work, epoch, receipt.epoch);
+        work.correct(receipt.serverTimeMs, sentMs);
+        if (batch.wasStopped) unmarkStopped(work, entries);
+        return applyReceipt(work, batch, receipt);
+      },
+      (work) => needsOfReceipt(work, batch, receipt),
+    );
   }
 
   /** Make the next batch smaller than one that was refused as a whole. */
@@ -211,7 +221,10 @@ export class Syncer {
     for (;;) {
       const at = yield* transaction((work) => work.position);
       const [page, isRebuilt] = yield* this.fetch(at, quarantined);
-      const isTaken = yield* transaction((work) => take(work, page, at, isRebuilt));
+      const isTaken = yield* transaction(
+        (work) => take(work, page, at, isRebuilt),
+        (work) => needsOfPage(work, page, isRebuilt),
+      );
       if (isTaken && !page.hasMore) {
         yield* this.followSchemas(page);
         return;
@@ -221,22 +234,27 @@ export class Syncer {
 
   /** Apply a broadcast that continues exactly at the cursor; whether nothing is left to pull. */
   *hear(page: Page): Syncing<boolean> {
-    return yield* transaction((work) => {
-      const at = work.position;
-      if (!at.snapshot && at.cursor >= page.cursor) return true;
-      const isSame = page.epoch === at.epoch && page.scope === at.scope;
-      const follows = page.previous !== null && page.previous <= at.cursor && at.cursor < page.first;
-      if (!isSame || at.snapshot || isNew(at) || !follows) return false;
-      applyPage(work, page);
-      return work.position.schemasOf === versionOf(page);
-    });
+    return yield* transaction(
+      (work) => {
+        const at = work.position;
+        if (!at.snapshot && at.cursor >= page.cursor) return true;
+        const isSame = page.epoch === at.epoch && page.scope === at.scope;
+        const follows =
+          page.previous !== null && page.previous <= at.cursor && at.cursor < page.first;
+        if (!isSame || at.snapshot || isNew(at) || !follows) return false;
+        applyPage(work, page);
+        return work.position.schemasOf === versionOf(page);
+      },
+      (work) => needsOfPage(work, page, false),
+    );
   }
 
   private *fetch(at: Position, quarantined: number): Syncing<[Page, boolean]> {
     try {
       const page = yield* this.ask(at, quarantined);
       const compares = at.scope !== "" || showsAs(at, page);
-      if (isNew(at) || (compares && !isBefore(at, page))) return [checked(at, page), isBefore(at, page)];
+      if (isNew(at) || (compares && !isBefore(at, page)))
+        return [checked(at, page), isBefore(at, page)];
     } catch (error) {
       const isVoid =
         error instanceof LakeSyncError && ["CURSOR_EXPIRED", "INVALID_CURSOR"].includes(error.code);
@@ -313,13 +331,17 @@ function goOn(pace: Pace, result: BatchResult): void {
   pace.restamps = 0;
   pace.unitsMax = Math.min(2 * pace.unitsMax, BATCH_DELTAS_MAX);
   if (!result.accepted && !result.quarantined) {
-    throw fault("INTERNAL_ERROR", "the gateway refused a whole push and named no delta; push again");
+    throw fault(
+      "INTERNAL_ERROR",
+      "the gateway refused a whole push and named no delta; push again",
+    );
   }
 }
 
 const isNewEntry = (entry: Entry): boolean =>
   ["pending", "sent", "unseen", "late"].includes(entry.status) && entry.code === "";
-const wasAccepted = (entry: Entry): boolean => entry.status === "offered" || entry.status === "lost";
+const wasAccepted = (entry: Entry): boolean =>
+  entry.status === "offered" || entry.status === "lost";
 const isReturning = (entries: readonly Entry[]): boolean => !!entries[0] && wasAccepted(entries[0]);
 const waiting = (work: Work): Entry[] => [
   ...work.entries().filter(wasAccepted), // ahead of all others
@@ -361,7 +383,11 @@ function nextBatch(units: readonly Entry[][], unitsMax: number): Batch | null {
   const others = rest.slice(0, unitsMax - 1);
   if (wasAccepted(first[0]!)) {
     // As one commit: else one commit could make an event of the next too late.
-    const batch = filled(first, until(others, (unit) => wasAccepted(unit[0]!)), true);
+    const batch = filled(
+      first,
+      until(others, (unit) => wasAccepted(unit[0]!)),
+      true,
+    );
     return { ...batch, atomic: batch.entries.length > 1 };
   }
   if (first.length > 1) return filled(first, others, true);
@@ -371,7 +397,8 @@ function nextBatch(units: readonly Entry[][], unitsMax: number): Batch | null {
 function stoppedBatch(units: readonly Entry[][], unitsMax: number): Batch | null {
   const [first, ...rest] = units;
   if (!first) return null;
-  const others = first.length > 1 ? [] : until(rest, (unit) => unit.length === 1).slice(0, unitsMax - 1);
+  const others =
+    first.length > 1 ? [] : until(rest, (unit) => unit.length === 1).slice(0, unitsMax - 1);
   return { ...filled(first, others, false), atomic: first.length > 1, wasStopped: true };
 }
 
@@ -402,7 +429,8 @@ const size = (entries: readonly Entry[]): number =>
 function unmarkStopped(work: Work, entries: readonly Entry[]): void {
   for (const { delta } of entries) {
     const entry = work.entry(delta.hlc);
-    if (entry?.code && entry.status !== "quarantined") work.putEntry({ ...entry, code: "", message: "" });
+    if (entry?.code && entry.status !== "quarantined")
+      work.putEntry({ ...entry, code: "", message: "" });
   }
 }
 
@@ -419,7 +447,10 @@ const versionOf = (page: Page): string =>
 
 function checkIdentity(named: string, epoch: string): void {
   if (named && identityOf(named) !== identityOf(epoch)) {
-    throw fault("ANOTHER_GATEWAY", "this is another gateway than the file's: rebind, or go back to it");
+    throw fault(
+      "ANOTHER_GATEWAY",
+      "this is another gateway than the file's: rebind, or go back to it",
+    );
   }
 }
 
@@ -437,7 +468,8 @@ function checked(at: Position, page: Page): Page {
 /** Bind the file to the gateway that answered first. */
 function learnEpoch(work: Work, named: string, epoch: string): void {
   const { epoch: known } = work.position;
-  if (named && !known) throw fault("ANOTHER_GATEWAY", "the file was given to another gateway meanwhile");
+  if (named && !known)
+    throw fault("ANOTHER_GATEWAY", "the file was given to another gateway meanwhile");
   if (!epoch) return;
   checkIdentity(known, epoch);
   if (!known) work.set({ epoch });

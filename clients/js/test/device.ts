@@ -1,39 +1,59 @@
-/** A client in memory that lets the events of a trace happen, and says what is seen of it. */
+/** A client that lets the events of a trace happen, and says what is seen of it. */
 
 import { amend, discard, rebind, retry, write, type Edit } from "../src/edits.js";
 import { LakeSyncError } from "../src/errors.js";
 import { parse, type Value } from "../src/json.js";
 import { asRead, view, type Delta } from "../src/merge.js";
 import { readPage, type Request } from "../src/messages.js";
-import { fold, idOf, lastOf, newMemory, rowKey, tableOf, Work, type Row } from "../src/state.js";
+import { deleteWins, fold, type Work } from "../src/state.js";
+import type { Storage } from "../src/storage.js";
 import { Syncer, type Effect, type Mode, type Syncing } from "../src/sync.js";
 
-// eslint-disable-next-line @typescript-eslint/no-explicit-any -- JSON of a trace
 export type Fields = Record<string, any>;
 
 export class Device {
-  private memory = newMemory();
-  private readonly rows = new Map<string, Row>();
   private wallMs = 0;
   private syncer: Syncer;
   private syncing: Syncing<unknown> | null = null;
   private seen: Fields = { outbox: [], rows: {}, conflicts: [] };
 
-  constructor(private readonly given: Fields) {
+  /**
+   * @param open - opens the storage, again after each crash
+   */
+  private constructor(
+    private readonly given: Fields,
+    private readonly open: (device: { clientId: string; now: () => number }) => Promise<Storage>,
+    private storage: Storage,
+  ) {
     this.syncer = this.newSyncer();
+  }
+
+  static async open(
+    given: Fields,
+    open: (device: { clientId: string; now: () => number }) => Promise<Storage>,
+  ): Promise<Device> {
+    const clock = { device: null as Device | null };
+    const storage = await open({ clientId: given.clientId, now: () => clock.device?.wallMs ?? 0 });
+    const device = new Device(given, open, storage);
+    clock.device = device;
+    return device;
+  }
+
+  close(): void {
+    this.storage.close();
   }
 
   private newSyncer(): Syncer {
     return new Syncer(this.given.clientId, this.given.pageDeltas, this.given.firstTables);
   }
 
-  do(event: Fields): Fields {
+  async do(event: Fields): Promise<Fields> {
     this.wallMs = event.wallMs;
-    const seen = this.happen(event);
-    return { ...seen, ...this.changes() };
+    const seen = await this.happen(event);
+    return { ...seen, ...(await this.changes()) };
   }
 
-  private happen(event: Fields): Fields {
+  private async happen(event: Fields): Promise<Fields> {
     switch (event.do) {
       case "edit":
         return this.attempt((work) => write(work, event.edits as Edit[]));
@@ -55,7 +75,10 @@ export class Device {
       case "lost":
         return this.goOn(undefined, new LakeSyncError("UNREACHABLE", "nothing came back"));
       case "foreign":
-        return this.goOn(undefined, new LakeSyncError("NOT_THE_GATEWAY", "something else answered"));
+        return this.goOn(
+          undefined,
+          new LakeSyncError("NOT_THE_GATEWAY", "something else answered"),
+        );
       case "broadcast":
         return this.hear(event);
       case "crash":
@@ -64,9 +87,9 @@ export class Device {
     throw new Error(`no such event: ${event.do}`);
   }
 
-  private attempt(body: (work: Work) => unknown): Fields {
+  private async attempt(body: (work: Work) => unknown): Promise<Fields> {
     try {
-      this.transaction(body);
+      await this.storage.transaction(body, () => ({ all: true }));
       return {};
     } catch (error) {
       if (error instanceof LakeSyncError) return { refused: error.code };
@@ -74,30 +97,15 @@ export class Device {
     }
   }
 
-  private transaction<T>(body: (work: Work) => T): T {
-    const work = new Work(this.memory, this.given.clientId, this.rows, this.wallMs);
-    try {
-      const result = body(work);
-      for (const [key, row] of work.commit().rows) {
-        if (row === null) this.rows.delete(key);
-        else this.rows.set(key, row);
-      }
-      return result;
-    } catch (error) {
-      this.memory.last = lastOf(this.memory.position, this.memory.outbox.values());
-      throw error;
-    }
-  }
-
   /** Give the sync an answer, and let it go on to its next request, or its end. */
-  private goOn(answer?: unknown, error?: LakeSyncError): Fields {
+  private async goOn(answer?: unknown, error?: LakeSyncError): Promise<Fields> {
     const syncing = this.syncing!;
     try {
       let step = error ? syncing.throw(error) : syncing.next(answer);
       while (!step.done) {
         const effect = step.value;
         if ("request" in effect) return { request: effect.request satisfies Request };
-        step = this.carryOut(syncing, effect);
+        step = await this.carryOut(syncing, effect);
       }
       this.syncing = null;
       return { synced: "ok" };
@@ -108,36 +116,44 @@ export class Device {
     }
   }
 
-  private carryOut(syncing: Syncing<unknown>, effect: Effect) {
+  private async carryOut<T>(
+    syncing: Syncing<T>,
+    effect: Effect,
+  ): Promise<IteratorResult<Effect, T>> {
     if (!("transaction" in effect)) return syncing.next(this.wallMs);
     let result: unknown;
     try {
-      result = this.transaction(effect.transaction);
+      ({ result } = await this.storage.transaction(effect.transaction, effect.needs));
     } catch (error) {
       return syncing.throw(error);
     }
     return syncing.next(result);
   }
 
-  private hear(event: Fields): Fields {
+  private async hear(event: Fields): Promise<Fields> {
     const page = readPage({ ...event.body, first: event.first, previous: event.previous });
     const hearing = this.syncer.hear(page);
     let step = hearing.next();
-    while (!step.done) step = this.carryOut(hearing, step.value) as typeof step;
+    while (!step.done) step = await this.carryOut(hearing, step.value);
     return { applied: step.value };
   }
 
-  private crash(): Fields {
+  private async crash(): Promise<Fields> {
     this.syncing = null;
     this.syncer = this.newSyncer();
-    this.memory.last = lastOf(this.memory.position, this.memory.outbox.values());
+    this.storage.close();
+    this.storage = await this.open({ clientId: this.given.clientId, now: () => this.wallMs });
     return {};
   }
 
   // --- what can be seen ---------------------------------------------------------------------------
 
-  private changes(): Fields {
-    const now: Fields = { outbox: this.outbox(), rows: this.shown(), conflicts: this.conflicts() };
+  private async changes(): Promise<Fields> {
+    const now: Fields = {
+      outbox: this.outbox(),
+      rows: await this.shown(),
+      conflicts: this.conflicts(),
+    };
     const changed: Fields = {};
     for (const name of ["outbox", "conflicts"]) {
       if (JSON.stringify(now[name]) !== JSON.stringify(this.seen[name])) changed[name] = now[name];
@@ -149,19 +165,19 @@ export class Device {
   }
 
   private outbox(): Fields[] {
-    const work = new Work(this.memory, this.given.clientId, this.rows, this.wallMs);
-    return work.entries().map(({ delta, code }) => ({ ...deltaFields(delta), ...(code && { code }) }));
+    return [...this.storage.memory.outbox.values()]
+      .sort((one, other) => (one.delta.hlc < other.delta.hlc ? -1 : 1))
+      .map(({ delta, code }) => ({ ...deltaFields(delta), ...(code && { code }) }));
   }
 
-  private shown(): Fields {
-    const work = new Work(this.memory, this.given.clientId, this.rows, this.wallMs);
+  private async shown(): Promise<Fields> {
+    const { schemas } = this.storage.memory.position;
     const shown: Fields = {};
     for (const table of this.given.tables as string[]) {
       const rows: Fields = {};
-      for (const [key, row] of [...this.rows].sort()) {
-        if (tableOf(key) !== fold(table)) continue;
-        const columns = view(asRead(row.state, work.deleteWins(table)));
-        if (columns) rows[idOf(key)] = plain(columns);
+      for (const [rowId, row] of await this.storage.rows(fold(table))) {
+        const columns = view(asRead(row.state, deleteWins(schemas, table)));
+        if (columns) rows[rowId] = plain(columns);
       }
       if (Object.keys(rows).length) shown[table] = rows;
     }
@@ -169,21 +185,19 @@ export class Device {
   }
 
   private conflicts(): Fields[] {
-    const name = (table: string) => this.memory.tables.get(table)?.name ?? table;
+    const { tables, conflicts } = this.storage.memory;
     const value = (text: string | null) => (text === null ? null : parse(text));
-    return [...this.memory.conflicts.values()]
-      .map((each) => ({
-        table: name(each.table),
-        rowId: each.rowId,
-        column: each.column,
-        own: value(each.own),
-        other: value(each.other),
-        otherClient: each.otherClient,
-        deleted: each.deleted,
-        won: each.won,
-        hidden: each.hidden,
-      }))
-      .sort((one, other) => (sorted(one) < sorted(other) ? -1 : 1)); // those of a page have no order
+    return [...conflicts.values()].map((each) => ({
+      table: tables.get(each.table)?.name ?? each.table,
+      rowId: each.rowId,
+      column: each.column,
+      own: value(each.own),
+      other: value(each.other),
+      otherClient: each.otherClient,
+      deleted: each.deleted,
+      won: each.won,
+      hidden: each.hidden,
+    }));
   }
 }
 
@@ -200,7 +214,9 @@ const deltaFields = (delta: Delta): Fields => ({
 
 const plain = (columns: ReadonlyMap<string, string>): Record<string, Value> =>
   Object.fromEntries(
-    [...columns].filter(([, value]) => value !== "null").map(([name, value]) => [name, parse(value)]),
+    [...columns]
+      .filter(([, value]) => value !== "null")
+      .map(([name, value]) => [name, parse(value)]),
   );
 
 function changedRows(before: Fields, after: Fields): Fields {
@@ -218,10 +234,8 @@ function changedRows(before: Fields, after: Fields): Fields {
 
 /** JSON with its keys in order. */
 export const sorted = (value: unknown): string =>
-  JSON.stringify(value, (_, each: unknown) =>
+  JSON.stringify(value ?? null, (_, each: unknown) =>
     typeof each === "object" && each !== null && !Array.isArray(each)
       ? Object.fromEntries(Object.entries(each).sort(([one], [other]) => (one < other ? -1 : 1)))
       : each,
-  ) ?? "";
-
-export const keyFor = rowKey;
+  );

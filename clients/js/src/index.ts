@@ -1,0 +1,18 @@
+/** A client of a LakeSync gateway for browsers: offline first, nothing is lost. */
+
+export {
+  Client,
+  type Columns,
+  type Options,
+  type OutboxEntry,
+  type QueriedRow,
+  type Query,
+  type Result,
+  type RowValues,
+  type Status,
+  type Transaction,
+} from "./client.js";
+export { LakeSyncError } from "./errors.js";
+export type { Value } from "./json.js";
+export type { Conflict } from "./state.js";
+export type { Mode } from "./sync.js";

@@ -1,0 +1,350 @@
+/**
+ * Where a client's state is: in IndexedDB, or in memory where a browser has none for us.
+ *
+ * A transaction loads the rows that it needs, runs, and is durable before it is answered, or has not
+ * happened. Transactions follow each other: one at a time.
+ */
+
+import { fault, LakeSyncError } from "./errors.js";
+import type { Stamp } from "./stamp.js";
+import {
+  idOf,
+  lastOf,
+  marksOf,
+  newMemory,
+  tableOf,
+  Work,
+  type Conflict,
+  type Entry,
+  type Hidden,
+  type Memory,
+  type Needs,
+  type Position,
+  type Row,
+  type Table,
+  type Writes,
+} from "./state.js";
+
+export interface Done<T> {
+  readonly result: T;
+  /** The tables, by their keys, whose rows an app sees otherwise now. */
+  readonly changed: ReadonlySet<string>;
+}
+
+export interface Storage {
+  readonly memory: Memory;
+  /** Whether it outlives the page. */
+  readonly isDurable: boolean;
+  transaction<T>(body: (work: Work) => T, needs?: (work: Work) => Needs): Promise<Done<T>>;
+  row(key: string): Promise<Row | undefined>;
+  /** All rows of a table by their ids. */
+  rows(table: string): Promise<[string, Row][]>;
+  close(): void;
+  /** Remove everything. */
+  wipe(): Promise<void>;
+}
+
+/** What a storage needs to know of the device. */
+export interface Device {
+  readonly clientId: string;
+  readonly now: () => number;
+}
+
+const NOTHING: Needs = {};
+
+const isEmpty = (writes: Writes): boolean =>
+  !writes.position &&
+  ![writes.tables, writes.outbox, writes.journal, writes.conflicts, writes.rows].some(
+    (map) => map.size,
+  );
+
+const asksNothing = (needs: Needs): boolean => Object.keys(needs).length === 0;
+
+// --- in memory ------------------------------------------------------------------------------------
+
+export class MemoryStorage implements Storage {
+  readonly memory = newMemory();
+  readonly isDurable = false;
+  private readonly all = new Map<string, Row>();
+
+  constructor(private readonly device: Device) {}
+
+  transaction<T>(body: (work: Work) => T): Promise<Done<T>> {
+    return asPromise(() => this.run(body));
+  }
+
+  private run<T>(body: (work: Work) => T): Done<T> {
+    const work = new Work(this.memory, this.device.clientId, this.all, this.device.now());
+    const result = attempt(this.memory, () => body(work));
+    for (const [key, row] of work.commit().rows) {
+      if (row) this.all.set(key, row);
+      else this.all.delete(key);
+    }
+    return { result, changed: work.changed };
+  }
+
+  row(key: string): Promise<Row | undefined> {
+    return Promise.resolve(this.all.get(key));
+  }
+
+  rows(table: string): Promise<[string, Row][]> {
+    const rows = [...this.all].filter(([key]) => tableOf(key) === table);
+    return Promise.resolve(rows.map(([key, row]) => [idOf(key), row]));
+  }
+
+  close(): void {
+    this.all.clear();
+  }
+
+  wipe(): Promise<void> {
+    this.all.clear();
+    Object.assign(this.memory, newMemory());
+    return Promise.resolve();
+  }
+}
+
+const asPromise = <T>(body: () => T): Promise<T> =>
+  new Promise((resolve) => {
+    resolve(body());
+  });
+
+/** Run a transaction's body; if it fails, the stamps that it issued were never given. */
+function attempt<T>(memory: Memory, body: () => T): T {
+  try {
+    return body();
+  } catch (error) {
+    memory.last = lastOf(memory.position, memory.outbox.values());
+    throw error;
+  }
+}
+
+// --- in IndexedDB ---------------------------------------------------------------------------------
+
+const LAYOUT = 1;
+const SMALL = ["position", "tables", "outbox", "journal", "conflicts"] as const;
+const STORES = [...SMALL, "rows"];
+const POSITION = "position";
+
+/** A row as it is stored, with what its indexes read. */
+interface StoredRow extends Row {
+  readonly table: string;
+  readonly marks: string[];
+}
+
+const hex = (hlc: Stamp): string => hlc.toString(16).padStart(16, "0");
+const ofTable = (table: string): IDBKeyRange => IDBKeyRange.bound(`${table}\n`, `${table}\n\uffff`);
+
+export class IndexedStorage implements Storage {
+  readonly isDurable = true;
+  private turn: Promise<unknown> = Promise.resolve();
+
+  private constructor(
+    private readonly database: IDBDatabase,
+    private readonly device: Device,
+    readonly memory: Memory,
+  ) {}
+
+  /** Open a client's database, and read what is small. */
+  static async open(name: string, device: Device): Promise<IndexedStorage> {
+    const opening = indexedDB.open(name, LAYOUT);
+    opening.onupgradeneeded = () => {
+      for (const store of SMALL) opening.result.createObjectStore(store);
+      const rows = opening.result.createObjectStore("rows");
+      rows.createIndex("marks", "marks", { multiEntry: true });
+      rows.createIndex("age", ["table", "generation"]);
+    };
+    const database = await answered(opening);
+    // A newer release in another tab: it may not wait for this one.
+    database.onversionchange = () => database.close();
+    return new IndexedStorage(database, device, await loaded(database));
+  }
+
+  transaction<T>(body: (work: Work) => T, needs?: (work: Work) => Needs): Promise<Done<T>> {
+    const done = this.turn.then(() => this.run(body, needs));
+    this.turn = done.catch(() => undefined);
+    return done;
+  }
+
+  private async run<T>(body: (work: Work) => T, needs?: (work: Work) => Needs): Promise<Done<T>> {
+    const { memory, device } = this;
+    const begin = (rows: ReadonlyMap<string, Row>) =>
+      new Work(memory, device.clientId, rows, device.now());
+    const asked = needs?.(begin(new Map())) ?? NOTHING;
+    if (asksNothing(asked)) {
+      const work = begin(new Map());
+      const result = attempt(memory, () => body(work));
+      if (isEmpty(work.written)) {
+        work.commit();
+        return { result, changed: work.changed };
+      }
+      const transaction = this.begun();
+      put(transaction, work.written);
+      await ended(transaction);
+      work.commit();
+      return { result, changed: work.changed };
+    }
+    const transaction = this.begun();
+    const end = ended(transaction);
+    end.catch(() => undefined); // the body's own error is the one to tell
+    const rows = await load(transaction.objectStore("rows"), asked, memory);
+    const work = begin(rows);
+    let result: T;
+    try {
+      result = attempt(memory, () => body(work));
+      put(transaction, work.written);
+    } catch (error) {
+      transaction.abort();
+      throw error;
+    }
+    await end;
+    work.commit();
+    return { result, changed: work.changed };
+  }
+
+  private begun(): IDBTransaction {
+    try {
+      return this.database.transaction(STORES, "readwrite", { durability: "strict" });
+    } catch (error) {
+      throw failed(error);
+    }
+  }
+
+  async row(key: string): Promise<Row | undefined> {
+    const store = this.database.transaction("rows").objectStore("rows");
+    return (await answered(store.get(key))) as StoredRow | undefined;
+  }
+
+  async rows(table: string): Promise<[string, Row][]> {
+    const store = this.database.transaction("rows").objectStore("rows");
+    const [keys, rows] = await Promise.all([
+      answered(store.getAllKeys(ofTable(table))),
+      answered(store.getAll(ofTable(table))),
+    ]);
+    return keys.map((key, at) => [idOf(key as string), rows[at] as StoredRow]);
+  }
+
+  close(): void {
+    this.database.close();
+  }
+
+  async wipe(): Promise<void> {
+    this.database.close();
+    await answered(indexedDB.deleteDatabase(this.database.name));
+    Object.assign(this.memory, newMemory());
+  }
+}
+
+async function loaded(database: IDBDatabase): Promise<Memory> {
+  const transaction = database.transaction(SMALL);
+  const read = async <T>(name: string): Promise<[string, T][]> => {
+    const store = transaction.objectStore(name);
+    const [keys, values] = await Promise.all([
+      answered(store.getAllKeys()),
+      answered(store.getAll()),
+    ]);
+    return keys.map((key, at) => [key as string, values[at] as T]);
+  };
+  const [[position], tables, outbox, journal, conflicts] = await Promise.all([
+    read<Position>("position"),
+    read<Table>("tables"),
+    read<Entry>("outbox"),
+    read<Hidden>("journal"),
+    read<Conflict>("conflicts"),
+  ]);
+  const memory = newMemory();
+  if (position) memory.position = position[1];
+  memory.tables = new Map(tables);
+  memory.outbox = new Map(outbox.map(([, entry]) => [entry.delta.hlc, entry]));
+  memory.journal = new Map(journal);
+  memory.conflicts = new Map(conflicts);
+  memory.last = lastOf(memory.position, memory.outbox.values());
+  return memory;
+}
+
+/** Read the rows that a transaction needs, within it: no other thing is awaited meanwhile. */
+async function load(
+  store: IDBObjectStore,
+  needs: Needs,
+  memory: Memory,
+): Promise<Map<string, Row>> {
+  const rows = new Map<string, Row>();
+  const take = (source: IDBObjectStore | IDBIndex, range: IDBKeyRange | null): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const cursor = source.openCursor(range);
+      cursor.onerror = () => reject(failed(cursor.error));
+      cursor.onsuccess = () => {
+        const at = cursor.result;
+        if (!at) {
+          resolve();
+          return;
+        }
+        rows.set(at.primaryKey as string, at.value as StoredRow);
+        at.continue();
+      };
+    });
+  const wanted: Promise<unknown>[] = [];
+  if (needs.all) {
+    await take(store, null);
+    return rows;
+  }
+  for (const key of new Set(needs.keys ?? [])) {
+    const row = answered(store.get(key));
+    wanted.push(
+      row.then((found: unknown) => found !== undefined && rows.set(key, found as StoredRow)),
+    );
+  }
+  for (const mark of needs.marks ?? [])
+    wanted.push(take(store.index("marks"), IDBKeyRange.only(mark)));
+  for (const table of new Set(needs.tables ?? [])) wanted.push(take(store, ofTable(table)));
+  for (const [key, { generation }] of needs.old ? memory.tables : []) {
+    if (!generation) continue;
+    wanted.push(take(store.index("age"), IDBKeyRange.bound([key, 0], [key, generation - 1])));
+  }
+  await Promise.all(wanted);
+  return rows;
+}
+
+function put(transaction: IDBTransaction, writes: Writes): void {
+  const store = <T>(name: string, values: ReadonlyMap<string, T | null>): void => {
+    const to = transaction.objectStore(name);
+    for (const [key, value] of values) {
+      if (value === null) to.delete(key);
+      else to.put(value, key);
+    }
+  };
+  if (writes.position) transaction.objectStore("position").put(writes.position, POSITION);
+  store("tables", writes.tables);
+  store("outbox", new Map([...writes.outbox].map(([hlc, entry]) => [hex(hlc), entry])));
+  store("journal", writes.journal);
+  store("conflicts", writes.conflicts);
+  const rows = [...writes.rows].map(
+    ([key, row]): [string, StoredRow | null] =>
+      [key, row && { ...row, table: tableOf(key), marks: marksOf(row) }], // prettier-ignore
+  );
+  store("rows", new Map(rows));
+}
+
+const answered = <T>(request: IDBRequest<T>): Promise<T> =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(failed(request.error));
+  });
+
+const ended = (transaction: IDBTransaction): Promise<void> =>
+  new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(failed(transaction.error));
+  });
+
+/** What a browser's error means to an app. */
+function failed(error: unknown): LakeSyncError {
+  const name = error instanceof DOMException ? error.name : "";
+  if (name === "QuotaExceededError") {
+    return fault("STORAGE_FULL", "the browser has no room left for this site; nothing was written");
+  }
+  const message = error instanceof Error ? error.message : String(error);
+  return fault(
+    "STORAGE_FAILED",
+    `the browser's storage failed, and nothing was written: ${message}`,
+  );
+}

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Checks, builds and tests the JavaScript client, in clients/js. Safe to repeat.
+set -eu
+cd "$(dirname "$0")/../clients/js"
+
+if [ -n "${LAKESYNC_WITHOUT_NODE:-}" ]; then
+    echo "without Node.js: $LAKESYNC_WITHOUT_NODE"
+    exit 0
+fi
+if ! command -v npm >/dev/null; then
+    echo "Node.js is missing: install Node 20 or newer, with npm; or set LAKESYNC_WITHOUT_NODE to" >&2
+    echo "the reason why it cannot be had, and the JavaScript client is left out" >&2
+    exit 1
+fi
+if [ ! node_modules -nt package-lock.json ]; then
+    echo "javascript: installing package-lock.json …"
+    npm ci --no-fund --no-audit
+    touch node_modules
+fi
+npm run --silent check
+npm run --silent build
+npm run --silent test
