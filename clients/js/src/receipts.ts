@@ -2,9 +2,9 @@
 
 import { fault, type LakeSyncError } from "./errors.js";
 import { noteShown } from "./conflicts.js";
-import { isRuled, noteAccepted } from "./echoes.js";
+import { isRuled, noteAccepted, ownStamps } from "./echoes.js";
 import { followStamps } from "./edits.js";
-import { deltaId, type Delta } from "./merge.js";
+import { deltaId, fold as merge, type Delta } from "./merge.js";
 import type { Receipt } from "./messages.js";
 import { acknowledge, keyOf, refold } from "./rows.js";
 import {
@@ -205,9 +205,19 @@ function acknowledgeAll(work: Work, entries: readonly Entry[], by: Stamp): void 
       continue;
     }
     noteShown(work, key, by);
-    if (isRuled(work, deltas[0]!.table)) noteAccepted(work, key, deltas, by);
-    acknowledge(work, key, deltas);
     for (const { hlc } of deltas) work.dropEntry(hlc);
+    if (isRuled(work, deltas[0]!.table)) {
+      noteAccepted(work, key, deltas, by);
+      // What a page has shown of an edit is not merged again: rules may omit some of its columns.
+      const base = known(work.row(key));
+      const shown = ownStamps(work, { ...base, alive: 0n });
+      if (deltas.some((delta) => shown.has(delta.hlc))) {
+        const rest = deltas.filter((delta) => !shown.has(delta.hlc));
+        refold(work, new Map([[key, merge(rest, base)]]));
+        continue;
+      }
+    }
+    acknowledge(work, key, deltas);
   }
 }
 
