@@ -168,6 +168,9 @@ if [ "$scope" != quick ]; then
         tests "$(marked spark)" "spark and not stack"
 fi
 
+# Some unit tests run the JavaScript client, which this builds.
+stage "JavaScript client" tools/javascript.sh
+
 # What takes longest on one core goes first; these take what it leaves, and both cores afterwards.
 patience="nice -n 3"
 stage "unit tests" tests tests "not stack and not spark and not emulator" -n 2 --dist worksteal

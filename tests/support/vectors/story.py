@@ -20,7 +20,6 @@ from lakesync.core.messages import Pull, Push
 from lakesync.core.schema import schemas_to_json
 from lakesync.core.visibility import Viewer, rule_values
 from lakesync.errors import LakeSyncError
-from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log.declare import Declare
@@ -29,7 +28,7 @@ from lakesync.maintenance.horizons import Forgetter, Trimmer, begin_epoch
 from lakesync.ports import FlushState
 from lakesync.wire import jsonish
 from lakesync.wire.records import decode_row_state
-from tests.support.gateways import GivenTime
+from tests.support.gateways import Administrator, GivenTime
 from tests.support.lake import Objects
 from tests.support.vectors.case import WALL_MS, Chance
 from tests.support.vectors.device import Device
@@ -320,7 +319,7 @@ class Story:
         self._pulls = PullService(
             buffer, wall_clock=self._time.wall_clock, checkpoints=self._checkpoints
         )
-        self._admin = AdminService(buffer, **services)
+        self._admin = Administrator(buffer, **services)
 
     def _declare(self) -> None:
         if self._theme.endswith("events") or self._theme in {"refused", "clocks"}:

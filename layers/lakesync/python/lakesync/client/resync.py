@@ -145,6 +145,7 @@ class Resyncer:
     def start_elsewhere(self) -> None:
         """Make every row stale, and forget the gateway: the next one that answers is read."""
         execute = self.file.connection.execute
+        execute("DELETE FROM _lakesync_stale")  # also of rows that are gone
         execute(_MAKE_STALE)
         execute("DELETE FROM _lakesync_pending_echo")
         execute("DELETE FROM _lakesync_row_tables")
