@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 SEEDS: Final = 3_000
 CHOSEN: Final = 500
 EACH_MIN: Final = 12
-"""Traces that show one thing, if there are as many."""
+"""Traces that show one law, if there are as many."""
+RARE: Final = (*["late events", "later events"] * 3, "forgotten")
+"""Themes that more stories are of, as what they show is rare."""
 
 
 class Played(Exception):
@@ -53,7 +55,7 @@ def play(trace: Case) -> None:
 
 
 def _stories() -> Iterator[Trace]:
-    names = list(THEMES)
+    names = [*THEMES, *RARE]
     for seed in range(SEEDS):
         with tempfile.TemporaryDirectory(prefix="lakesync-story-") as folder:
             yield Story(seed, names[seed % len(names)], Path(folder)).tell()
@@ -64,13 +66,17 @@ def _chosen() -> list[Trace]:
     stories = list(_stories())
     shown = [_shows(trace) for trace in stories]
     by_length = sorted(range(len(stories)), key=lambda place: _length(stories[place]))
-    chosen: list[int] = []
-    count: Counter[str] = Counter()
-    for place in by_length:
-        if any(count[what] < EACH_MIN for what in shown[place]) and len(chosen) < CHOSEN:
-            chosen.append(place)
-            count.update(shown[place])
-    rest = [place for place in by_length if place not in set(chosen)]
+    totals = Counter(what for each in shown for what in each)
+    laws = {law for trace in stories for law in trace.laws}
+    chosen: dict[int, None] = {}
+    # The rarest first, laws before all others.
+    for what in sorted(totals, key=lambda what: (what not in laws, totals[what], what)):
+        showing = [place for place in by_length if what in shown[place]]
+        missing = (EACH_MIN if what in laws else 3) - sum(what in shown[place] for place in chosen)
+        chosen |= dict.fromkeys(
+            [place for place in showing if place not in chosen][: max(missing, 0)]
+        )
+    rest = [place for place in by_length if place not in chosen]
     return [stories[place] for place in sorted([*chosen, *rest][:CHOSEN])]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -291,7 +291,12 @@ def _schema(table: str, body: Any) -> TableSchema | None:
         return None
     if not isinstance(body, dict):
         raise ValidationFailed("a claim's schema must be an object or null", field="schema")
-    return schema_from_stored({**body, "table": table})
+    try:
+        stored = schema_from_stored({**body, "table": table})
+        # Made again, and so checked.
+        return replace(stored, columns=tuple(map(replace, stored.columns)))
+    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise ValidationFailed("a claim's schema is malformed", field="schema") from exc
 
 
 def _columns(body: Any) -> tuple[tuple[str, str], ...]:

@@ -21,7 +21,6 @@ from lakesync.connectors.state import erase_rows as erase_from_connectors
 from lakesync.core.deliveries import CLAIMS, STAGING
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, Unavailable
-from lakesync.maintenance.erasure import ask_destinations, set_aside, undelivered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +66,8 @@ class Steps:
         return self._batches() or self._destinations() or self._connectors()
 
     def _batches(self) -> str:
+        from lakesync.maintenance.erasure import set_aside, undelivered
+
         if names := undelivered(self.objects, self.gateway, self.table):
             return f"the destinations {', '.join(names)} to take its batches"
         if self.objects.list_objects(f"{CLAIMS}{self.gateway}/{self.table}/"):
@@ -82,6 +83,8 @@ class Steps:
         return ""
 
     def _destinations(self) -> str:
+        from lakesync.maintenance.erasure import ask_destinations, undelivered
+
         if self.destinations is None:
             declared = self.buffer.destinations(self.gateway)
             rows = [row for _, row in self.keys]
