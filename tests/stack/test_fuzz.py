@@ -44,7 +44,9 @@ def refusals_of(label: str) -> set[int]:
     """Return the statuses of requests that an operation has not looked at."""
     if label.endswith("/webhook"):
         return set()  # it has no token: it says itself that a signature is of no connector
-    return {401, 403} if "{name}" in label else {401, 403, 404}
+    # Whose path, or whose body, names something that is not there was looked at.
+    names_something = "{name}" in label or label == "POST /admin/actions/{gateway}"
+    return {401, 403} if names_something else {401, 403, 404}
 
 
 def statuses_of(operation: Any, tenant: Tenant, session: requests.Session) -> set[int]:
