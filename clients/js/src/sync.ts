@@ -55,6 +55,8 @@ const STOPPED_MS_MAX = 300_000;
 const EVERYTHING = "*";
 /** Refusals of a push after which a pull may help. */
 const PULL_HELPS: ReadonlySet<string> = new Set(["OUT_OF_ORDER", "CURSOR_EXPIRED", "ROW_DELETED"]);
+/** Refusals of a push that end with the next pull. */
+const AWAITS_PULL: ReadonlySet<string> = new Set(["OUT_OF_ORDER", "CURSOR_EXPIRED"]);
 
 function* transaction<T>(
   body: (work: Work) => T,
@@ -90,7 +92,9 @@ export class Syncer {
         (pushError !== null && !helps) ||
         (pushError === null && (mode === "pull" || (yield* transaction(isQuiet))));
       if (!isOver && round < ROUNDS_MAX - 1) continue;
-      const error = pushError ?? pullError;
+      // Not that of a push that awaits the pull.
+      const awaits = pushError !== null && AWAITS_PULL.has(pushError.code);
+      const error = awaits ? (pullError ?? pushError) : (pushError ?? pullError);
       if (error) throw error;
       return;
     }
