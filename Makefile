@@ -15,7 +15,7 @@ demo: ## the main job on real flights: start, deploy, sync, show the result; lea
 	@tools/bootstrap.sh
 	@$(python) -m tools.demo
 
-test: ## every test, lint, types and import contracts (20 minutes on 2 cores)
+test: ## every test, lint, types and import contracts (26 minutes on 2 cores)
 	@tools/test.sh
 
 check: ## the quick part of `test`: lint, types, import contracts, unit tests

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters.database import TableBatch
+from lakesync.adapters.database import Position, TableBatch
 from lakesync.connectors import FEED, Change
 from lakesync.connectors.poll import Poll
+from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterTimedOut
 from lakesync.result import Err
@@ -90,6 +91,36 @@ def test_batch_overtaken_by_a_later_mark_is_not_taken_for_written(
     assert world.poll() == "wait"
     assert world.poll() == "done"
     assert world.rows() == expected(world) != {}
+
+
+@pytest.mark.law("Y5")
+@pytest.mark.parametrize("hours", [0, 2])
+def test_two_writers_of_the_same_page_write_its_history_once(
+    monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """A writer whose lease has ended is overtaken between its reading of rows and its write."""
+    world = World()
+    world.commit(row(1))
+    world.declare()
+    world.poll()
+    world.commit(row(2), row(3))
+    world.time.now_ms += hours * 3_600_000 + LEASE_MS
+    database = world.database()
+    rows_of = database.rows_of
+
+    def overtaken(table: str, row_ids: Any) -> Any:
+        answer = rows_of(table, row_ids)
+        monkeypatch.setattr(database, "rows_of", rows_of)
+        world.time.now_ms += 2 * LEASE_MS
+        assert world.poll() == "done"
+        return answer
+
+    monkeypatch.setattr(database, "rows_of", overtaken)
+    world.poll()
+    assert world.poll() == "done"
+    assert world.rows() == expected(world) != {}
+    history = database.query_deltas_since(SOURCE_TABLE, Position(), 99).unwrap().deltas
+    assert [placed.delta.row_id for placed in history] == ["r1", "r2", "r3"]
 
 
 @pytest.mark.law("Y5")

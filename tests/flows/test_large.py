@@ -239,10 +239,11 @@ def test_job_combines_reads_into_few_writes_for_a_folder_destination() -> None:
     brought = world.by_hand.job(GATEWAY, "flow", handed_over(world))
 
     assert (brought.is_mine, brought.error) == (True, None)
-    # The function's page, the job's fence and page, and four stretches at a time behind them.
-    assert folder.sizes == [20, 0, 20, 16, 4]
+    # A new table's mark, the function's page, the job's fence and page, and four stretches at a
+    # time behind them.
+    assert folder.sizes == [0, 20, 0, 20, 16, 4]
     assert world.poll() == "done"
-    assert folder.sizes == [20, 0, 20, 16, 4, 0, 1]
+    assert folder.sizes == [0, 20, 0, 20, 16, 4, 0, 1]
     assert world.rows(folder) == {f"r{n:02}": {"n": n} for n in range(61)}  # type: ignore[arg-type]
     assert (world.status()["rows"], world.status()["state"]) == (61, "current")
 
@@ -256,7 +257,7 @@ def test_combined_write_of_a_job_is_bounded_by_memory(monkeypatch: pytest.Monkey
 
     # As many rows of a byte as may be, and a page more; there are four stretches of four rows.
     assert max(folder.sizes) <= 10 + 2
-    assert folder.sizes[:3] == [2, 0, 2]
+    assert folder.sizes[:4] == [0, 2, 0, 2]
     world.poll()
     assert world.rows(folder) == {f"r{n:02}": {"n": n} for n in range(31)}  # type: ignore[arg-type]
 

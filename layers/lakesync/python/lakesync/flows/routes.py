@@ -22,7 +22,7 @@ from lakesync.adapters.database import PlacedDelta, Position, SideBySide, TableB
 from lakesync.connectors.poll import PAGE_ROWS_MAX, Route
 from lakesync.connectors.port import FEED, Brought
 from lakesync.connectors.registry import made_connector
-from lakesync.core.clock import stamp
+from lakesync.core.clock import stamp, stamp_ms
 from lakesync.core.column_types import widens
 from lakesync.core.delta import COLUMNS_MAX
 from lakesync.core.destinations import KINDS
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.database import DatabaseAdapter, DeadLetter, DestinationDatabase
     from lakesync.connectors.port import Connector, Outside, SourceColumn, Storage, TellsBrought
     from lakesync.connectors.registry import Definition
+    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
     from lakesync.core.flows import Flow
@@ -258,6 +259,8 @@ def _grown(before: Iterable[Any], columns: Iterable[SourceColumn]) -> list[list[
 
 
 _BROUGHT_ROWS: Final = 500
+_MARK_AGE_MS: Final = 3_600_000
+"""How far a table's mark may be behind the clock: history is kept by its commits' times."""
 
 
 class DatabaseSink:
@@ -285,6 +288,9 @@ class DatabaseSink:
     def push(self, push: Push) -> PushReceipt:
         """Make deltas durable in the database. Safe to repeat.
 
+        For each table it reads the mark and the rows, and writes once; the first time, and after an
+        hour, it moves the mark before that.
+
         Raises:
             LakeSyncError: the database refused; what was written to other tables stays.
         """
@@ -306,16 +312,18 @@ class DatabaseSink:
             LakeSyncError: the database refused.
         """
         mark = self._database.mark(table).unwrap()
-        last = max(mark + 1, stamp(self._wall_clock()))
-        batch = TableBatch(table, mark, last, (), self._schema_of(table))
-        self._database.insert_deltas(batch).unwrap()
+        self._move(table, mark)
 
     def _put(self, table: str, items: list[tuple[int, Delta]]) -> list[DeltaOutcome]:
-        row_ids = list({delta.row_id: None for _, delta in items})
-        states = dict(self._database.rows_of(table, row_ids).unwrap())
-        fresh = [delta for _, delta in items if _changes(states, delta)]
+        mark: Stamp | None
+        if self._side_by_side and isinstance(self._database, SideBySide):
+            mark, fresh = None, self._fresh(table, items)  # no other task writes these rows
+        else:
+            mark, fresh = self._placed(table, items)
         letters = (
-            self._insert(table, fresh) if fresh else self._database.dead_letters(table).unwrap()
+            self._insert(table, mark, fresh)
+            if fresh
+            else self._database.dead_letters(table).unwrap()
         )
         reasons = {letter.row_id: letter.reason for letter in letters}
         return [
@@ -329,16 +337,45 @@ class DatabaseSink:
             if delta.row_id in reasons
         ]
 
-    def _insert(self, table: str, deltas: list[Delta]) -> tuple[DeadLetter, ...]:
-        database, apart = self._database, None
-        if self._side_by_side and isinstance(database, SideBySide):
-            apart = database
-        mark = 0 if apart else database.mark(table).unwrap()
+    def _placed(self, table: str, items: list[tuple[int, Delta]]) -> tuple[Stamp, list[Delta]]:
+        """Return a table's mark, and the deltas that change a row as it is at that mark or later.
+
+        The mark is read before the rows: a batch of the very next commit is skipped if another
+        writer, such as one whose lease has ended, has moved the mark since. So commits do not
+        follow the clock; the mark does, at least each hour.
+        """
+        mark = self._database.mark(table).unwrap()
+        fresh = self._fresh(table, items)
+        if fresh and self._wall_clock() - stamp_ms(mark) > _MARK_AGE_MS:
+            mark = self._move(table, mark)
+            fresh = self._fresh(table, items)
+        return mark, fresh
+
+    def _move(self, table: str, mark: Stamp) -> Stamp:
+        """Move a table's mark to the present, and return it."""
         last = max(mark + 1, stamp(self._wall_clock()))
+        batch = TableBatch(table, mark, last, (), self._schema_of(table))
+        self._database.insert_deltas(batch).unwrap()
+        return last
+
+    def _fresh(self, table: str, items: list[tuple[int, Delta]]) -> list[Delta]:
+        """Return the deltas that change their rows."""
+        row_ids = list({delta.row_id: None for _, delta in items})
+        states = dict(self._database.rows_of(table, row_ids).unwrap())
+        return [delta for _, delta in items if _changes(states, delta)]
+
+    def _insert(
+        self, table: str, mark: Stamp | None, deltas: list[Delta]
+    ) -> tuple[DeadLetter, ...]:
+        """Write deltas as the commit behind a mark; without one, beside other tasks."""
+        last = stamp(self._wall_clock()) if mark is None else mark + 1
         placed = [PlacedDelta(Position(last, place), delta) for place, delta in enumerate(deltas)]
-        batch = TableBatch(table, mark, last, placed, self._schema_of(table))
-        insert = apart.insert_apart if apart else database.insert_deltas
-        inserted = insert(batch).unwrap()
+        batch = TableBatch(table, mark or 0, last, placed, self._schema_of(table))
+        database = self._database
+        if mark is None and isinstance(database, SideBySide):
+            inserted = database.insert_apart(batch).unwrap()
+        else:
+            inserted = database.insert_deltas(batch).unwrap()
         if inserted.deltas < len(placed):
             raise Contention(
                 f"another writer just wrote {table}; repeat the operation", retry_after_s=1
