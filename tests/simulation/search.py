@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tests.simulation.deliberate import Deliberate
+    from tests.simulation.replay import Outcome
     from tests.simulation.scenario import Scenario
 
 SEEDS_MAX: Final = 500
@@ -38,7 +39,7 @@ def seeds_to_find(fault: Deliberate, first: int, seeds_max: int) -> tuple[int, s
     with broken(fault):
         for seed in range(first, first + seeds_max):
             outcome = run_scenario(changed(scenario_of(seed), fault.theme))
-            if outcome.failed:
+            if _shows(outcome):
                 return seed - first + 1, outcome.promise
     return 0, ""
 
@@ -60,7 +61,12 @@ def _first(
     if known is not None:
         numbers = (known, *numbers)
     with broken(fault):
-        return next((n for n in numbers if run_scenario(made(n)).failed), None)
+        return next((n for n in numbers if _shows(run_scenario(made(n)))), None)
+
+
+def _shows(outcome: Outcome) -> bool:
+    """Return whether a promise was broken, and not merely the fault's own code called wrongly."""
+    return outcome.failed and outcome.promise != TypeError.__name__
 
 
 def kept_scenario(kept: dict[str, Any]) -> Scenario:

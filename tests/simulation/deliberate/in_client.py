@@ -18,7 +18,6 @@ from lakesync.client.sync import Syncer
 from lakesync.client.upload import Pusher, PushSummary, Receipts, Stopped
 from lakesync.core.delta import checked_delta
 from lakesync.core.merge import fold
-from lakesync.wire.records import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import (
     FINAL_UNRULED,
@@ -93,9 +92,7 @@ def pages_replace_edits() -> list[Replaced]:
         del echoed, compare
         for row_id, deltas in by_row.items():
             row = stored.get(row_id, NOT_STORED)
-            base = row.state if row.base is None else row.base
-            after = fold(deltas, decode_row_state(base or None))
-            yield table, row_id, after, row.base, row.waiting
+            yield table, row_id, fold(deltas, row.known), row.base, row.waiting
 
     return [(download, "_merged", merged)]
 

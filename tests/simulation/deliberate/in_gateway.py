@@ -67,9 +67,9 @@ def cursor_by_client_stamp() -> list[Replaced]:
 @deliberate("a pull reads several lanes without raising their heads", LANES)
 def no_fence() -> list[Replaced]:
     def raised(
-        self: ReadBarrier, gateway: str, lane: str, head: Head | None, to: int, main: Head
+        self: ReadBarrier, gateway: str, lane: str, head: Head | None, to: int, *others: object
     ) -> tuple[Head, int]:
-        del self, gateway, lane, main
+        del self, gateway, lane, others
         return head or NO_HEAD, to
 
     return [(ReadBarrier, "_raise", raised), (ReadBarrier, "_try_raise", raised)]
