@@ -280,8 +280,8 @@ class DatabaseSink:
         wall_clock: WallClock,
         side_by_side: bool = False,
     ) -> None:
-        self._side_by_side = side_by_side
         self._database = database
+        self._apart = database if side_by_side and isinstance(database, SideBySide) else None
         self._schema_of = schema_of
         self._wall_clock = wall_clock
 
@@ -316,7 +316,7 @@ class DatabaseSink:
 
     def _put(self, table: str, items: list[tuple[int, Delta]]) -> list[DeltaOutcome]:
         mark: Stamp | None
-        if self._side_by_side and isinstance(self._database, SideBySide):
+        if self._apart is not None:
             mark, fresh = None, self._fresh(table, items)  # no other task writes these rows
         else:
             mark, fresh = self._placed(table, items)
@@ -371,11 +371,8 @@ class DatabaseSink:
         last = stamp(self._wall_clock()) if mark is None else mark + 1
         placed = [PlacedDelta(Position(last, place), delta) for place, delta in enumerate(deltas)]
         batch = TableBatch(table, mark or 0, last, placed, self._schema_of(table))
-        database = self._database
-        if mark is None and isinstance(database, SideBySide):
-            inserted = database.insert_apart(batch).unwrap()
-        else:
-            inserted = database.insert_deltas(batch).unwrap()
+        insert = self._database.insert_deltas if self._apart is None else self._apart.insert_apart
+        inserted = insert(batch).unwrap()
         if inserted.deltas < len(placed):
             raise Contention(
                 f"another writer just wrote {table}; repeat the operation", retry_after_s=1
