@@ -92,6 +92,7 @@ const listenable = (globalThis as { self?: EventTarget }).self;
 
 export class Client {
   private readonly listeners = new Set<(tables: ReadonlySet<string>) => void>();
+  private readonly statusListeners = new Set<() => void>();
   private readonly http: Http;
   private readonly syncer: Syncer;
   private syncing: Promise<unknown> = Promise.resolve();
@@ -267,13 +268,25 @@ export class Client {
     return columns && Object.fromEntries([...columns].map(([name, text]) => [name, parse(text)]));
   }
 
-  /** Be told the rows of a query, now and whenever they change; call what it returns to end it. */
-  watch(query: Query, onRows: (rows: readonly QueriedRow[]) => void): () => void {
+  /**
+   * Be told the rows of a query, now and whenever they change; call what it returns to end it.
+   *
+   * @param onError - told when they could not be read; the watch goes on
+   */
+  watch(
+    query: Query,
+    onRows: (rows: readonly QueriedRow[]) => void,
+    onError?: (error: LakeSyncError) => void,
+  ): () => void {
     let shown = "";
     let isOver = false;
     const look = async (): Promise<void> => {
       const result = await this.query(query);
-      if (isOver || !result.ok) return;
+      if (isOver) return;
+      if (!result.ok) {
+        onError?.(result.error);
+        return;
+      }
       const text = JSON.stringify(result.value);
       if (text !== shown) onRows(result.value);
       shown = text;
@@ -294,8 +307,22 @@ export class Client {
     return () => this.listeners.delete(listener);
   }
 
+  /**
+   * Be told that `status`, `pending`, `quarantined` or `conflicts` may have changed; call what it
+   * returns to end it.
+   */
+  onStatus(listener: () => void): () => void {
+    this.statusListeners.add(listener);
+    return () => this.statusListeners.delete(listener);
+  }
+
   private tell(changed: ReadonlySet<string>): void {
     if (changed.size) for (const listener of this.listeners) listener(changed);
+    this.tellStatus();
+  }
+
+  private tellStatus(): void {
+    for (const listener of this.statusListeners) listener();
   }
 
   get status(): Status {
@@ -319,6 +346,7 @@ export class Client {
     this.syncing = done;
     return done.then((result) => {
       this.lastError = result.ok ? null : result.error;
+      this.tellStatus();
       return result;
     });
   }
