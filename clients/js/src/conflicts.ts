@@ -225,26 +225,34 @@ export class Lost {
   /** Store what was found: one own write has one conflict, with the latest write of the others. */
   keep(): void {
     const { work } = this;
+    if (!this.clashes.length) return;
+    const all = new Map(work.conflicts);
+    const places = new Map([...all].map(([key, conflict]) => [writeOf(conflict), key]));
+    let last = [...all.keys()].reduce((most, key) => max(most, BigInt(key)), 0n);
+    const put = (key: string, conflict: Conflict): void => {
+      all.set(key, conflict);
+      work.putConflict(key, conflict);
+    };
     for (const [conflict] of this.clashes) {
-      const all = work.conflicts;
-      const before = all.find(([, other]) => isSameWrite(other, conflict));
-      if (before) {
-        const [key, old] = before;
-        work.putConflict(key, { ...conflict, own: old.own, base: old.base });
+      const key = places.get(writeOf(conflict));
+      const before = key === undefined ? undefined : all.get(key);
+      if (key !== undefined && before) {
+        put(key, { ...conflict, own: before.own, base: before.base });
         continue;
       }
-      const last = all.reduce((most, [key]) => max(most, BigInt(key)), 0n);
-      work.putConflict(String(last + 1n), conflict);
+      last += 1n;
+      places.set(writeOf(conflict), String(last));
+      put(String(last), conflict);
     }
-    const all = work.conflicts.sort(([one], [other]) => (BigInt(one) < BigInt(other) ? -1 : 1));
-    for (const [key] of all.slice(0, Math.max(all.length - CONFLICTS_MAX, 0))) {
-      work.putConflict(key, null);
+    const keys = [...all.keys()].map(BigInt).sort((one, other) => (one < other ? -1 : 1));
+    for (const key of keys.slice(0, Math.max(keys.length - CONFLICTS_MAX, 0))) {
+      work.putConflict(String(key), null);
     }
   }
 }
 
-const isSameWrite = (one: Conflict, other: Conflict): boolean =>
-  one.table === other.table && one.rowId === other.rowId && one.ownHlc === other.ownHlc &&
-  fold(one.column) === fold(other.column); // prettier-ignore
+/** What identifies the own write of a value. */
+const writeOf = ({ table, rowId, ownHlc, column }: Conflict): string =>
+  JSON.stringify([table, rowId, String(ownHlc), fold(column)]);
 
 export const NOTHING_SHOWN: State = EMPTY;

@@ -132,12 +132,13 @@ export function amend(work: Work, hlc: Stamp, columns: Readonly<Record<string, u
 
 /** Let conflicts follow edits that were stamped again. */
 export function followStamps(work: Work, stamps: readonly (readonly [Delta, Stamp])[]): void {
-  const all = work.conflicts;
-  const moved = stamps.flatMap(([delta, hlc]) =>
-    all
-      .filter(([, conflict]) => conflict.ownHlc === delta.hlc && isSameRow(conflict, delta))
-      .map(([key, conflict]) => ({ key, conflict: { ...conflict, ownHlc: hlc } })),
-  );
+  const stamped = new Map(stamps.map(([delta, hlc]) => [delta.hlc, { delta, hlc }]));
+  const moved = work.conflicts.flatMap(([key, conflict]) => {
+    const to = stamped.get(conflict.ownHlc);
+    return to && isSameRow(conflict, to.delta)
+      ? [{ key, conflict: { ...conflict, ownHlc: to.hlc } }]
+      : [];
+  });
   for (const { key } of moved) work.putConflict(key, null);
   for (const { key, conflict } of moved) work.putConflict(key, conflict);
 }

@@ -224,6 +224,8 @@ export class Work {
     rows: new Map(),
   };
   private last: Stamp;
+  private sorted: readonly Entry[] | null = null;
+  private ofRow: ReadonlyMap<string, readonly Delta[]> | null = null;
 
   /**
    * @param rows - the rows that it may read: those that are stored of the ones it asked for
@@ -349,11 +351,11 @@ export class Work {
   // --- outbox -------------------------------------------------------------------------------------
 
   /** All entries, in stamp order. */
-  entries(): Entry[] {
-    const all = new Map([...this.memory.outbox, ...this.writes.outbox]);
-    return [...all.values()]
-      .filter((entry) => entry !== null)
+  entries(): readonly Entry[] {
+    this.sorted ??= alive(this.memory.outbox, this.writes.outbox)
+      .map(([, entry]) => entry)
       .sort((one, other) => (one.delta.hlc < other.delta.hlc ? -1 : 1));
+    return this.sorted;
   }
 
   entry(hlc: Stamp): Entry | null {
@@ -362,18 +364,23 @@ export class Work {
   }
 
   putEntry(entry: Entry): void {
-    this.writes.outbox.set(entry.delta.hlc, entry);
+    this.replaceEntry(entry.delta.hlc, entry);
   }
 
   dropEntry(hlc: Stamp): void {
-    this.writes.outbox.set(hlc, null);
+    this.replaceEntry(hlc, null);
+  }
+
+  private replaceEntry(hlc: Stamp, entry: Entry | null): void {
+    this.writes.outbox.set(hlc, entry);
+    this.sorted = this.ofRow = null;
   }
 
   /** The edits of a row that wait, in stamp order. */
-  waiting(key: string): Delta[] {
-    return this.entries()
-      .map((entry) => entry.delta)
-      .filter((delta) => rowKey(delta.table, delta.rowId) === key);
+  waiting(key: string): readonly Delta[] {
+    // A page may ask for each of a thousand rows, while thousands of edits wait.
+    this.ofRow ??= grouped(this.entries());
+    return this.ofRow.get(key) ?? [];
   }
 
   // --- journal and conflicts ----------------------------------------------------------------------
@@ -385,7 +392,9 @@ export class Work {
   putHidden(hidden: Hidden): void {
     const { table, rowId, hlc } = hidden.delta;
     const key = `${hlc}\n${rowKey(table, rowId)}`;
-    if (!this.journal.some(([other]) => other === key)) this.writes.journal.set(key, hidden);
+    const written = this.writes.journal.get(key);
+    if (written || (written === undefined && this.memory.journal.has(key))) return;
+    this.writes.journal.set(key, hidden);
   }
 
   replaceHidden(key: string, hidden: Hidden | null): void {
@@ -423,6 +432,17 @@ export const sizeOf = (entry: Entry): number =>
 /** The entry of a delta of this client, if it is the same change. */
 export function same(entry: Entry | null, id: string): entry is Entry {
   return entry !== null && deltaId(entry.delta) === id;
+}
+
+function grouped(entries: readonly Entry[]): Map<string, Delta[]> {
+  const groups = new Map<string, Delta[]>();
+  for (const { delta } of entries) {
+    const key = rowKey(delta.table, delta.rowId);
+    const group = groups.get(key);
+    if (group) group.push(delta);
+    else groups.set(key, [delta]);
+  }
+  return groups;
 }
 
 function merged<K, V>(target: Map<K, V>, writes: ReadonlyMap<K, V | null>): void {
