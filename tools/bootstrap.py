@@ -1,6 +1,7 @@
 """Makes what a fresh machine lacks: the virtual environments, and a Java that Spark can use.
 
-    tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java] [nessie] [spark-4]
+    tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java]
+                       [nessie] [spark-4] [chromium]
 
 Every environment is installed from `requirements/<name>.lock` with hashes. A stamp inside the
 environment holds the lock's hash, and is written last: an interrupted run is simply done again,
@@ -16,6 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tools.chromium import ensure_chromium
 from tools.local_stack.errors import LocalStackError
 from tools.local_stack.java import (
     JAVA_VERSIONS,
@@ -64,8 +66,9 @@ ENVIRONMENTS = (
 
 
 def main(names: list[str]) -> int:
-    """Make the named parts, or all but what only some tests need: Nessie's Java and Spark 4."""
-    known = [environment.name for environment in ENVIRONMENTS] + ["java", "nessie", "spark-4"]
+    """Make the named parts, or all but what only some tests need: the last three."""
+    environments = [environment.name for environment in ENVIRONMENTS]
+    known = [*environments, "java", "nessie", "spark-4", "chromium"]
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(
@@ -102,6 +105,8 @@ def ensure(names: list[str]) -> None:
         ensure_jdk(NESSIE_JDK_FOLDER, NESSIE_JAVA_VERSIONS)
     if "spark-4" in names:
         ensure_folder(SPARK_4)
+    if "chromium" in names:
+        ensure_chromium()
     if not names or "dev" in names:
         ensure_project(ENVIRONMENTS[0])
 

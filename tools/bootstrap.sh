@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds a Python that is new enough and lets tools/bootstrap.py make the environments with it.
-# Usage: tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java] [nessie] [spark-4]
-# (nothing named: all but the last two)
+# Usage: tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java] [nessie] [spark-4] [chromium]
+# (nothing named: all but the last three)
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)

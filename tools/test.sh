@@ -144,6 +144,11 @@ deployed() {
         --stack lakesync-test && tests "$(marked stack)" stack
 }
 
+# in_browser: the tests of the JavaScript client in Chromium, which is installed where that can be done.
+in_browser() {
+    tools/bootstrap.sh chromium && tests "$(marked browser)" "browser"
+}
+
 scratch=$(mktemp -d)
 trap stop EXIT
 trap 'exit 130' INT TERM
@@ -173,14 +178,16 @@ stage "JavaScript client" tools/javascript.sh
 
 # What takes longest on one core goes first; these take what it leaves, and both cores afterwards.
 patience="nice -n 3"
-stage "unit tests" tests tests "not stack and not spark and not emulator" -n 2 --dist worksteal
+stage "unit tests" tests tests "not stack and not spark and not emulator and not browser" -n 2 --dist worksteal
 
 join "types (mypy)"
 
 if [ "$scope" != quick ]; then
     join "servers, Spark's classes"
+    beside "tests in Chromium" in_browser
     stage "emulator tests" tests "$(marked emulator)" "emulator and not spark and not stack" \
         -n 2 --dist loadfile
+    join "tests in Chromium"
     join "Spark tests"
     join "deploy, tests of the stack"
 fi

@@ -1,0 +1,34 @@
+"""Two devices, each with a page: what one writes, the other shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.chromium import App
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.law("K6")
+def test_rows_that_one_device_writes_are_on_the_other_after_both_have_synced(
+    tab: Callable[..., App],
+) -> None:
+    laptop, phone = tab().opened("laptop"), tab().opened("phone")
+    laptop.value("insert", "todos", "r1", {"title": "Buy milk", "n": 1.5})
+    phone.value("insert", "todos", "r2", {"title": "\U0001f600"})
+    laptop.value("sync")
+    phone.value("sync")
+    phone.value("update", "todos", "r1", {"done": True})
+    phone.value("sync")
+    laptop.value("sync")
+
+    assert laptop.rows() == phone.rows() == {
+        "r1": {"title": "Buy milk", "n": 1.5, "done": True}, "r2": {"title": "\U0001f600"}
+    }  # fmt: skip
+    assert laptop.status["isDurable"]
+    assert laptop.status["waiting"] == phone.status["waiting"] == 0
