@@ -1,0 +1,246 @@
+/**
+ * Hooks for React 18 and newer, by `useSyncExternalStore`.
+ *
+ * What components show is kept outside of React, once for each client and each thing that is shown:
+ * a hundred components with one query watch it once, and the watch ends with the last of them. On a
+ * server nothing is read and nothing is started: hooks show that they load.
+ */
+
+import {
+  createContext,
+  createElement,
+  useContext,
+  useMemo,
+  useSyncExternalStore,
+  type ReactNode,
+} from "react";
+
+import type { Client, OutboxEntry, QueriedRow, Query, Status } from "./client.js";
+import type { LakeSyncError } from "./errors.js";
+
+// --- the client -----------------------------------------------------------------------------------
+
+const Context = createContext<Client | null | undefined>(undefined);
+
+/** Give a client to all components below; null while it is being opened, and on a server. */
+export function LakeSyncProvider(given: {
+  readonly client: Client | null;
+  readonly children?: ReactNode;
+}): ReactNode {
+  return createElement(Context.Provider, { value: given.client }, given.children);
+}
+
+function useClient(): Client | null {
+  const client = useContext(Context);
+  if (client === undefined) throw new Error("put a LakeSyncProvider above this component");
+  return client;
+}
+
+/** The client, where it is known to be open. */
+export function useLakeSync(): Client {
+  const client = useClient();
+  if (!client) throw new Error("the client is not open: render this component once it is");
+  return client;
+}
+
+// --- what components show -------------------------------------------------------------------------
+
+/** Something that is kept up to date for as long as components show it. */
+interface Source<T> {
+  value: T;
+  readonly listeners: Set<() => void>;
+  end: () => void;
+  loading: Promise<void> | null;
+}
+
+/** Keep a value up to date; returns what ends that. */
+type Start<T> = (set: (value: T) => void, get: () => T) => () => void;
+
+/** A component's way to a source: there is one for as long as a component shows it. */
+interface Store<T> {
+  readonly subscribe: (listener: () => void) => () => void;
+  readonly get: () => T;
+  /** Keep the source until it has a value, and then for as long as React takes to show it. */
+  readonly load: () => Promise<void>;
+}
+
+/** How long a value that was waited for is kept without anyone who shows it. */
+const UNSHOWN_MS_MAX = 5_000;
+
+const sources = new WeakMap<Client, Map<string, Source<unknown>>>();
+
+function storeOf<T>(client: Client, name: string, initial: T, start: Start<T>): Store<T> {
+  const named = (sources.get(client) ?? new Map()) as Map<string, Source<T>>;
+  sources.set(client, named);
+  let last = initial;
+  const get = (): T => (last = named.get(name)?.value ?? last);
+
+  const subscribe = (told: () => void): (() => void) => {
+    const source = named.get(name) ?? {
+      value: last,
+      listeners: new Set(),
+      end: () => undefined,
+      loading: null,
+    };
+    const listener = (): void => told(); // of its own: two may give the same function
+    source.listeners.add(listener);
+    if (!named.has(name)) {
+      named.set(name, source);
+      const set = (value: T): void => {
+        source.value = value;
+        for (const each of [...source.listeners]) each();
+      };
+      source.end = start(set, () => source.value);
+    }
+    return () => {
+      if (!source.listeners.delete(listener) || source.listeners.size) return;
+      named.delete(name);
+      source.end();
+    };
+  };
+
+  const load = (): Promise<void> => {
+    const known = named.get(name)?.loading;
+    if (known) return known;
+    let release: () => void;
+    const loading = new Promise<void>((resolve) => {
+      release = subscribe(resolve);
+    });
+    named.get(name)!.loading = loading;
+    void loading.then(() => setTimeout(() => release(), UNSHOWN_MS_MAX));
+    return loading;
+  };
+  return { subscribe, get, load };
+}
+
+const never = (): (() => void) => () => undefined;
+
+/** Show a store's value; where there is no client yet, and on a server, what stands for it. */
+function useStore<T>(store: Store<T> | null, otherwise: T): T {
+  const get = store?.get ?? (() => otherwise);
+  return useSyncExternalStore(store?.subscribe ?? never, get, () => otherwise);
+}
+
+// --- hooks ----------------------------------------------------------------------------------------
+
+export interface QueryResult {
+  /** The rows; none while they are loading. */
+  readonly rows: readonly QueriedRow[];
+  readonly isLoading: boolean;
+  /** Why the rows could not be read; those of before are still shown. */
+  readonly error: LakeSyncError | null;
+}
+
+const LOADING: QueryResult = { rows: [], isLoading: true, error: null };
+/** The same, by which it is known that React renders for a server, or takes over from one. */
+const ON_SERVER: QueryResult = { ...LOADING };
+
+/**
+ * The rows of a query, now and whenever they change.
+ *
+ * A query is the same as long as it says the same: it need not be the same object.
+ *
+ * @param options - `suspense`: suspend while the rows are loading, instead of `isLoading`
+ */
+export function useQuery(query: Query, options: { readonly suspense?: boolean } = {}): QueryResult {
+  const client = useClient();
+  const name = JSON.stringify(query, ordered);
+  const store = useMemo(
+    () => client && storeOf(client, `query ${name}`, LOADING, watched(client, query)),
+    [client, name],
+  );
+  const result = useStore(store, ON_SERVER);
+  // eslint-disable-next-line @typescript-eslint/only-throw-error
+  if (options.suspense && store && result === LOADING) throw store.load();
+  return result;
+}
+
+const watched =
+  (client: Client, query: Query): Start<QueryResult> =>
+  (set, get) =>
+    client.watch(
+      query,
+      (rows) => set({ rows, isLoading: false, error: null }),
+      (error) => set({ ...get(), isLoading: false, error }),
+    );
+
+/** A value as text that is the same for equal values: keys in order, and what JSON has not. */
+function ordered(_: string, value: unknown): unknown {
+  if (typeof value === "bigint") return { bigint: String(value) };
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)));
+}
+
+const NOT_OPEN: Status = {
+  waiting: 0,
+  quarantined: 0,
+  conflicts: 0,
+  hasSynced: false,
+  lastError: null,
+  isDurable: false,
+};
+
+/** How far the client has synced, what waits, and what was refused. */
+export function useSyncStatus(): Status {
+  return useStatus("status", NOT_OPEN, (client) => client.status, isSameStatus);
+}
+
+const isSameStatus = (one: Status, other: Status): boolean =>
+  (Object.keys(one) as (keyof Status)[]).every((name) => one[name] === other[name]);
+
+const NOTHING: readonly OutboxEntry[] = [];
+
+/** The edits that were refused, until the app has decided: `retry`, `discard` or `amend`. */
+export function useQuarantined(): readonly OutboxEntry[] {
+  return useStatus("quarantined", NOTHING, (client) => client.quarantined(), areSameEntries);
+}
+
+const areSameEntries = (one: readonly OutboxEntry[], other: readonly OutboxEntry[]): boolean =>
+  one.length === other.length &&
+  one.every(
+    (entry, at) => entry.deltaId === other[at]!.deltaId && entry.reason === other[at]!.reason,
+  );
+
+/** Show what `onStatus` tells of. */
+function useStatus<T>(
+  name: string,
+  otherwise: T,
+  read: (client: Client) => T,
+  isSame: (one: T, other: T) => boolean,
+): T {
+  const client = useClient();
+  const store = useMemo(
+    () =>
+      client &&
+      storeOf(client, name, read(client), (set, get) => {
+        const look = (): void => {
+          const now = read(client);
+          if (!isSame(get(), now)) set(now);
+        };
+        look();
+        return client.onStatus(look);
+      }),
+    [client, name],
+  );
+  return useStore(store, otherwise);
+}
+
+export type Mutation = Pick<Client, "insert" | "update" | "upsert" | "transaction"> & {
+  /** `delete`, by a name that a variable may have. */
+  readonly remove: Client["delete"];
+};
+
+/** The client's edits, as functions that stay the same. */
+export function useMutation(): Mutation {
+  const client = useLakeSync();
+  return useMemo(
+    () => ({
+      insert: (...given) => client.insert(...given),
+      update: (...given) => client.update(...given),
+      upsert: (...given) => client.upsert(...given),
+      remove: (...given) => client.delete(...given),
+      transaction: (...given) => client.transaction(...given),
+    }),
+    [client],
+  );
+}

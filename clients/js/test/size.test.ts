@@ -1,0 +1,21 @@
+/** How large the entries are that apps load beside the client, as a browser fetches them. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { gzipSync } from "node:zlib";
+
+import ts from "typescript";
+
+/** Bytes of a module without its comments, compressed; a bundler that shortens names needs fewer. */
+function sizeOf(module: string): number {
+  const text = readFileSync(new URL(`../../src/${module}.ts`, import.meta.url), "utf8");
+  const { outputText } = ts.transpileModule(text, {
+    compilerOptions: { target: ts.ScriptTarget.ES2022, removeComments: true },
+  });
+  return gzipSync(outputText, { level: 9 }).length;
+}
+
+test("the hooks of React are at most 2 KB", () => {
+  assert.ok(sizeOf("react") <= 2_048, `${sizeOf("react")} bytes`);
+});
