@@ -1,7 +1,9 @@
 """A gateway over HTTP in this process: the real routes on the buffer in memory, without AWS.
 
 Each request becomes the event that API Gateway would make of it, with the authoriser's answer in
-it; so everything from the transport down to the merge is what is deployed.
+it; so everything from the transport down to the merge is what is deployed. So do the frames of its
+WebSockets, which are served once somebody asks for their address. Pages of other origins may ask
+it, as the template says.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,6 @@ from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.admin_stores import ItemAudit, ItemConnectors, ItemHandlers
 from lakesync.buffer.admission import ItemAccess, ItemQuotas
 from lakesync.buffer.connections import ItemConnections, ItemTickets
-from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.compat.follower_deltas import FollowingPushes
@@ -62,12 +63,18 @@ from lakesync.runtime.wiring_connectors import also_removing
 from tests.delivery.world import KeptDatabase
 from tests.support.acting import Acting
 from tests.support.lake import Objects
+from tests.support.local_sockets import (
+    LocalSockets,
+    PostedSockets,
+    Stream,
+    StreamedBuffer,
+    StreamedItems,
+)
 from tests.support.polling import MemorySecrets, PollingByHand
-from tests.support.sockets import FakeSockets
 from tests.support.source_function import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from starlette.applications import Starlette
@@ -77,6 +84,20 @@ if TYPE_CHECKING:
 
 SECRET = "a secret that signs tokens of tests only"
 GATEWAY = "g1"
+ANSWERED = {
+    "access-control-allow-origin": "*",
+    "access-control-expose-headers": (
+        "x-request-id,retry-after,x-checkpoint-hlc,x-checkpoint-id,x-checkpoint-next"
+    ),
+}
+"""What API Gateway adds to an answer to a page of another origin: the template's configuration."""
+PREFLIGHT = {
+    "access-control-allow-origin": "*",
+    "access-control-allow-methods": "GET,POST,DELETE",
+    "access-control-allow-headers": "authorization,content-type,content-encoding,accept",
+    "access-control-max-age": "600",
+}
+"""What API Gateway answers itself, where a browser asks first whether it may send a request."""
 
 
 class _Chance:
@@ -100,9 +121,8 @@ class LocalGateway:
     """A running gateway, and what it holds."""
 
     url: str = ""
-    buffer: MemoryBuffer = field(default_factory=MemoryBuffer)
-    items: MemoryItemStore = field(default_factory=MemoryItemStore)
-    sockets: FakeSockets = field(default_factory=FakeSockets)
+    stream: Stream = field(default_factory=Stream)
+    sockets: PostedSockets = field(default_factory=PostedSockets)
     objects: Objects = field(default_factory=Objects)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     sources: Sources = field(default_factory=Sources)
@@ -113,12 +133,25 @@ class LocalGateway:
     """Databases that refuse, by the names of their secrets: with the reason."""
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
+    serve_sockets: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
+        self.buffer, self.items = StreamedBuffer(self.stream), StreamedItems(self.stream)
+        self.tickets = SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=self.now_ms)
         self.access, self.quotas = ItemAccess(self.items), ItemQuotas(self.items)
         self.connections = ItemConnections(MemoryItemStore())
         self.audit = ItemAudit(MemoryItemStore())
         self.acting = Acting(ItemHandlers(self.items))
+
+    @property
+    def socket_url(self) -> str:
+        """Where its WebSockets are: served as soon as somebody asks."""
+        assert self.serve_sockets, "serve_gateway serves them"
+        return self.serve_sockets()
+
+    def now_ms(self) -> int:
+        """Return the time of its clock."""
+        return time.time_ns() // 1_000_000 + self.ahead_ms
 
     def ask_database(self, gateway: str, kind: str, secret: str) -> None:
         """Ask a database, as the function does that would use it."""
@@ -171,7 +204,7 @@ def _listening(local: LocalGateway, respond: Any) -> Iterator[int]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             local.requests.append(f"{self.command} {self.path}")
-            status, headers, answer = respond(self.command, self.path, dict(self.headers), body)
+            status, headers, answer = self._answer(body)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -179,7 +212,15 @@ def _listening(local: LocalGateway, respond: Any) -> Iterator[int]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - the base class's names
+        def _answer(self, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+            asks = self.command == "OPTIONS" and "access-control-request-method" in self.headers
+            if asks and "origin" in self.headers:
+                return 204, PREFLIGHT, b""
+            status, headers, answer = respond(self.command, self.path, dict(self.headers), body)
+            added = ANSWERED if "origin" in self.headers else {}
+            return status, {**headers, **added}, answer
+
+        do_GET = do_POST = do_PUT = do_DELETE = do_OPTIONS = _serve  # noqa: N815 - the base class's names
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -196,10 +237,17 @@ def _listening(local: LocalGateway, respond: Any) -> Iterator[int]:
         thread.join()
 
 
+def pushing(local: LocalGateway) -> PushService:
+    """Return what commits to a gateway's buffer."""
+    return PushService(
+        local.buffer, wall_clock=local.now_ms, sleep_ms=lambda _: None, chance=_Chance()
+    )
+
+
 def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starlette:
     """Return the app of all functions, over what a gateway holds; ``delete_now`` stands for one."""
-    wall_clock, chance = (lambda: time.time_ns() // 1_000_000 + local.ahead_ms), _Chance()
-    push = PushService(local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
+    wall_clock, chance = local.now_ms, _Chance()
+    push = pushing(local)
     admin = AdminService(
         local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance
     )
@@ -244,7 +292,6 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
         local.buffer, local.objects, _Queue(), wall_clock=wall_clock, asks=local.ask_database
     )
     pulls = PullService(local.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
-    tickets = SocketTickets(ItemTickets(MemoryItemStore()), wall_clock=wall_clock)
     return create_app(
         push_routes(
             FollowingPushes(push, local.buffer),
@@ -253,7 +300,7 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
         ),
         pull_routes(FollowingPulls(pulls, local.buffer, wall_clock=wall_clock)),
         checkpoint_routes(CheckpointService(local.buffer, checkpoints)),
-        ticket_routes(lambda: tickets),
+        ticket_routes(lambda: local.tickets),
         admin_routes(
             admin,
             AccessAdmin(local.access, wall_clock=wall_clock),
@@ -282,7 +329,7 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
 def _responding(local: LocalGateway) -> Iterator[Any]:
     app = whole_api(local)
     signers: Any = Authorities(TokenRules(("HS256",)), "", lambda: {"current": SECRET}, None)  # type: ignore[arg-type]  # there are no public keys
-    authorise = lambda_authoriser(signers)
+    authorise = lambda_authoriser(signers, redeem=local.tickets.redeem)
 
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()
@@ -302,8 +349,10 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
         kept = {n: v for n, v in answer["headers"].items() if n.lower() != "content-length"}
         return answer["statusCode"], kept, raw
 
+    sockets = LocalSockets(local, authorise, pushing(local), handler, function)
+    local.serve_sockets = sockets.url
     try:
-        with function:
+        with function, closing(sockets):
             yield respond
     finally:
         loop.close()
