@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -110,6 +112,67 @@ def test_both_clients_show_the_same_rows_after_both_have_synced(
     assert browser.value("query", {"table": "todos", "where": {"done": True}}) == [
         row | {"_row_id": "r1"}
     ]
+
+
+TYPES = {
+    "n": "integer", "price": "decimal(9,2)", "at": "timestamp", "day": "date", "photo": "bytes",
+}  # fmt: skip
+
+
+@pytest.mark.law("K34", "S1")
+def test_typed_values_are_the_same_in_both_clients(
+    browser: Browser, phone: Client, gateway: LocalGateway
+) -> None:
+    columns = [{"name": name, "type": kind} for name, kind in TYPES.items()]
+    administrator(gateway.buffer).register_schema(GATEWAY, {"table": "items", "columns": columns})
+    phone.declare("items", TYPES).unwrap()
+    browser.value("declare", "items", TYPES)
+    rows = {
+        "r1": {"n": 2**62 + 1, "price": Decimal("19.90"), "photo": b"\x00\xff",
+               "at": datetime(2026, 5, 17, 8, 0, 0, 5, UTC), "day": date(2026, 5, 17)},
+        "r2": {"n": -7, "price": Decimal(-1), "photo": b""},
+    }  # fmt: skip
+    for row_id, row in rows.items():
+        phone.insert("items", row_id, row).unwrap()
+    phone.sync().unwrap()
+    browser.value("sync")
+
+    first = browser.value("get", "items", "r1")
+    assert first == {
+        "n": {"$integer": str(2**62 + 1)}, "price": "19.90", "photo": {"$bytes": "AP8="},
+        "at": "2026-05-17T08:00:00.000005+00:00", "day": "2026-05-17",
+    }  # fmt: skip
+    second = browser.value("get", "items", "r2")
+    assert second == {"n": {"$integer": "-7"}, "price": "-1", "photo": {"$bytes": ""}}
+    browser.value("insert", "items", "r3", first)
+    browser.value("insert", "items", "r4", second)
+    browser.value("sync")
+    phone.sync().unwrap()
+    assert browser.ask("quarantined") == []
+    assert phone.get("items", "r3").unwrap() == rows["r1"]
+    assert phone.get("items", "r4").unwrap() == rows["r2"]
+    later = {"table": "items", "order": "-n", "limit": 2}
+    assert [row["_row_id"] for row in browser.value("query", later)] == ["r3", "r1"]
+
+
+@pytest.mark.law("K34")
+def test_amended_edit_keeps_the_digits_of_its_other_columns(
+    browser: Browser, phone: Client, gateway: LocalGateway
+) -> None:
+    columns = [{"name": "n", "type": "integer"}, {"name": "title", "type": "string"}]
+    administrator(gateway.buffer).register_schema(GATEWAY, {"table": "items", "columns": columns})
+    browser.value("insert", "items", "r1", {"n": "9007199254740993", "title": 1})
+    browser.value("sync")
+    (refused,) = browser.ask("quarantined")
+    browser.value("declare", "items", {"n": "integer", "title": "string"})
+    wrong = browser.ask("amend", refused["deltaId"], {"title": 2})
+    assert wrong["error"]["code"] == "SCHEMA_ERROR"
+    assert wrong["error"]["field"] == "title"
+    browser.value("amend", refused["deltaId"], {"title": "two"})
+    browser.value("sync")
+    phone.sync().unwrap()
+
+    assert phone.get("items", "r1").unwrap() == {"n": "9007199254740993", "title": "two"}
 
 
 @pytest.mark.law("K7", "K8")

@@ -3,21 +3,26 @@
 import { amend, discard, rebind, retry, write, type Edit } from "./edits.js";
 import { fault, LakeSyncError } from "./errors.js";
 import { Http, type Address } from "./http.js";
-import { parse, type Value } from "./json.js";
-import { asRead, deltaId, view, type Delta } from "./merge.js";
-import { keyOf } from "./rows.js";
+import { declare, typesOf, type DeclaredColumns } from "./declared.js";
+import { deltaId, type Delta } from "./merge.js";
 import {
-  deleteWins,
-  fold,
-  rowKey,
-  type Conflict,
-  type Entry,
-  type Needs,
-  type Row,
-  type Work,
-} from "./state.js";
-import { IndexedStorage, MemoryStorage, type Storage } from "./storage.js";
+  answer,
+  asked,
+  readingOf,
+  seen,
+  shown,
+  type QueriedRow,
+  type Query,
+  type RowValues,
+} from "./query.js";
+import { keyOf } from "./rows.js";
+import { fold, rowKey, type Conflict, type Entry, type Needs, type Work } from "./state.js";
+import { IndexedStorage, MemoryStorage, type Done, type Storage } from "./storage.js";
 import { Syncer, type Mode, type Syncing } from "./sync.js";
+import { cells, decoded, type Cell, type Types } from "./values.js";
+import { Watched } from "./watch.js";
+
+export type { QueriedRow, Query, RowValues };
 
 /** What an operation gives: a value, or why there is none. Nothing is thrown. */
 export type Result<T> =
@@ -37,7 +42,6 @@ export interface Options extends Address {
 }
 
 export type Columns = Readonly<Record<string, unknown>>;
-export type RowValues = Readonly<Record<string, Value>>;
 
 /** An edit that waits for the gateway, or for the app. */
 export interface OutboxEntry {
@@ -51,16 +55,12 @@ export interface OutboxEntry {
   readonly reason: string;
 }
 
-export interface Query {
-  readonly table: string;
-  /** Columns with the value that each must have. */
-  readonly where?: RowValues;
-  /** A column, or several; with `-` before its name in descending order. */
-  readonly order?: string | readonly string[];
-  readonly limit?: number;
-}
-
-export type QueriedRow = RowValues & { readonly _row_id: string };
+/** A conflict, with the values as its column gives them. */
+export type ShownConflict = Omit<Conflict, "own" | "other" | "base"> & {
+  readonly own: Cell;
+  readonly other: Cell;
+  readonly base: Cell;
+};
 
 export interface Status {
   /** Edits that the gateway is not known to have. */
@@ -93,6 +93,7 @@ const listenable = (globalThis as { self?: EventTarget }).self;
 export class Client {
   private readonly listeners = new Set<(tables: ReadonlySet<string>) => void>();
   private readonly statusListeners = new Set<() => void>();
+  private readonly watches = new Set<Watched>();
   private readonly http: Http;
   private readonly syncer: Syncer;
   private syncing: Promise<unknown> = Promise.resolve();
@@ -130,6 +131,20 @@ export class Client {
         return new Client(options, new MemoryStorage(device));
       }
     });
+  }
+
+  /**
+   * Fix the types of a table's columns on this device; safe to repeat.
+   *
+   * They decide what an edit takes, and what is read. Until then the gateway's schema says what is read.
+   */
+  declare(table: string, columns: DeclaredColumns): Promise<Result<void>> {
+    return attempt(() =>
+      this.written(
+        (work) => declare(work, table, columns),
+        keysOf([{ op: "INSERT", table, rowId: "", columns }]),
+      ),
+    );
   }
 
   // --- edits --------------------------------------------------------------------------------------
@@ -174,10 +189,10 @@ export class Client {
 
   /** Write something, tell who listens, and sync soon. */
   private async written<T>(body: (work: Work) => T, needs: (work: Work) => Needs): Promise<T> {
-    const { result, changed } = await this.storage.transaction(body, needs);
-    this.tell(changed);
+    const done = await this.storage.transaction(body, needs);
+    this.tell(done);
     if (this.isConnected && !this.failures) this.plan(EDITED_MS);
-    return result;
+    return done.result;
   }
 
   // --- refused edits and conflicts ----------------------------------------------------------------
@@ -193,7 +208,9 @@ export class Client {
 
   private outbox(which: (entry: Entry) => boolean): readonly OutboxEntry[] {
     const entries = [...this.storage.memory.outbox.values()].filter(which);
-    return entries.sort((one, other) => (one.delta.hlc < other.delta.hlc ? -1 : 1)).map(shownEntry);
+    return entries
+      .sort((one, other) => (one.delta.hlc < other.delta.hlc ? -1 : 1))
+      .map((entry) => shownEntry(entry, this.typesOf(entry.delta.table)));
   }
 
   /** Push a refused edit again. */
@@ -225,8 +242,18 @@ export class Client {
   }
 
   /** Writes that were lost to others', or that others lost: until the app has resolved them. */
-  conflicts(): readonly Conflict[] {
-    return [...this.storage.memory.conflicts.values()];
+  conflicts(): readonly ShownConflict[] {
+    return [...this.storage.memory.conflicts.values()].map((conflict) => {
+      const type = this.typesOf(conflict.table)[conflict.column];
+      const value = (text: string | null): Cell => (text === null ? null : decoded(type, text));
+      const { own, other, base } = conflict;
+      return { ...conflict, own: value(own), other: value(other), base: value(base) };
+    });
+  }
+
+  private typesOf(table: string): Types {
+    const { tables, position } = this.storage.memory;
+    return typesOf(tables.get(fold(table)), position.schemas, table);
   }
 
   /** Give everything to the next gateway that answers; returns how many edits were kept. */
@@ -244,32 +271,26 @@ export class Client {
   /** A row's columns; null if there is none. */
   get(table: string, rowId: string): Promise<Result<RowValues | null>> {
     return attempt(async () => {
+      const reading = readingOf(this.storage.memory, table);
       const row = await this.storage.row(rowKey(table, rowId));
-      return row ? this.valuesOf(table, row) : null;
+      const columns = row && seen(reading, row);
+      return columns ? cells(reading.types, columns) : null;
     });
   }
 
   /** The rows of a table that have some values, in an order. */
   query(query: Query): Promise<Result<readonly QueriedRow[]>> {
     return attempt(async () => {
-      const rows: QueriedRow[] = [];
-      for (const [rowId, row] of await this.storage.rows(fold(query.table))) {
-        const values = this.valuesOf(query.table, row);
-        if (values && matches(values, query.where)) rows.push({ ...values, _row_id: rowId });
-      }
-      const order = typeof query.order === "string" ? [query.order] : (query.order ?? []);
-      return rows.sort(ordered(order)).slice(0, query.limit);
+      const question = asked(this.storage.memory, query);
+      const rows = await answer(this.storage, question);
+      return rows.map((each) => shown(question, each));
     });
-  }
-
-  private valuesOf(table: string, row: Row): RowValues | null {
-    const state = asRead(row.state, deleteWins(this.storage.memory.position.schemas, table));
-    const columns = view(state);
-    return columns && Object.fromEntries([...columns].map(([name, text]) => [name, parse(text)]));
   }
 
   /**
    * Be told the rows of a query, now and whenever they change; call what it returns to end it.
+   *
+   * A row that stays as it was is the same object again.
    *
    * @param onError - told when they could not be read; the watch goes on
    */
@@ -278,26 +299,11 @@ export class Client {
     onRows: (rows: readonly QueriedRow[]) => void,
     onError?: (error: LakeSyncError) => void,
   ): () => void {
-    let shown = "";
-    let isOver = false;
-    const look = async (): Promise<void> => {
-      const result = await this.query(query);
-      if (isOver) return;
-      if (!result.ok) {
-        onError?.(result.error);
-        return;
-      }
-      const text = JSON.stringify(result.value);
-      if (text !== shown) onRows(result.value);
-      shown = text;
-    };
-    const end = this.onChange((tables) => {
-      if (tables.has(fold(query.table))) void look();
-    });
-    void look();
+    const watched = new Watched(this.storage, query, onRows, onError);
+    this.watches.add(watched);
     return () => {
-      isOver = true;
-      end();
+      watched.end();
+      this.watches.delete(watched);
     };
   }
 
@@ -316,8 +322,11 @@ export class Client {
     return () => this.statusListeners.delete(listener);
   }
 
-  private tell(changed: ReadonlySet<string>): void {
-    if (changed.size) for (const listener of this.listeners) listener(changed);
+  private tell({ changed, rows }: Done<unknown>): void {
+    if (changed.size) {
+      for (const watched of this.watches) watched.hear({ tables: changed, rows });
+      for (const listener of this.listeners) listener(changed);
+    }
     this.tellStatus();
   }
 
@@ -361,7 +370,7 @@ export class Client {
           answer = await this.http.send(effect.request);
         } else if ("transaction" in effect) {
           const done = await this.storage.transaction(effect.transaction, effect.needs);
-          this.tell(done.changed);
+          this.tell(done);
           answer = done.result;
         } else {
           answer = (this.options.now ?? Date.now)();
@@ -479,34 +488,15 @@ const isRespelled = (work: Work, table: string, columns: readonly string[]): boo
   );
 };
 
-const shownEntry = (entry: Entry): OutboxEntry => ({
+const shownEntry = (entry: Entry, types: Types): OutboxEntry => ({
   deltaId: deltaId(entry.delta),
   op: entry.delta.op,
   table: entry.delta.table,
   rowId: entry.delta.rowId,
-  columns: Object.fromEntries(entry.delta.columns.map(([name, text]) => [name, parse(text)])),
+  columns: cells(types, new Map(entry.delta.columns)),
   code: entry.code,
   reason: entry.message,
 });
-
-const matches = (values: RowValues, where: RowValues = {}): boolean =>
-  Object.entries(where).every(
-    ([name, value]) => JSON.stringify(values[name] ?? null) === JSON.stringify(value),
-  );
-
-const ordered =
-  (order: readonly string[]) =>
-  (one: QueriedRow, other: QueriedRow): number => {
-    for (const term of [...order, "_row_id"]) {
-      const isDown = term.startsWith("-");
-      const name = isDown ? term.slice(1) : term;
-      const [left, right] = [one[name] ?? null, other[name] ?? null];
-      if (left === right) continue;
-      const isLess = left === null || (right !== null && left < right);
-      return isLess === isDown ? 1 : -1;
-    }
-    return 0;
-  };
 
 function waitAfter(error: LakeSyncError, failures: number): number {
   const most = error.isForeign ? FOREIGN_MS_MAX : BACKOFF_MS_MAX;

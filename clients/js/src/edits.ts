@@ -2,11 +2,13 @@
 
 import { byteLength, isBroken } from "./bytes.js";
 import { fault } from "./errors.js";
-import { canonical, parse, type Json, type Value } from "./json.js";
+import { typesOf } from "./declared.js";
+import type { Json } from "./json.js";
 import { apply, deltaId, type Delta, type Op } from "./merge.js";
 import { keyOf, refold, store, table } from "./rows.js";
 import { fold, known, notFound, type Entry, type Work } from "./state.js";
 import { DRIFT, type Stamp } from "./stamp.js";
+import { encoded } from "./values.js";
 
 const ROW_ID_BYTES_MAX = 512;
 const DELTA_BYTES_MAX = 256 * 1024;
@@ -19,19 +21,23 @@ export interface Edit {
   readonly columns?: Readonly<Record<string, unknown>>;
 }
 
+/** Columns whose canonical JSON is known. */
+type Kept = ReadonlyMap<string, Json>;
+
 /** Write edits, of one local transaction if there are several; all of them, or an error is thrown. */
 export function write(work: Work, edits: readonly Edit[], isGroup = edits.length > 1): Delta[] {
   let txn: Stamp | null = null;
   return edits.map((edit) => {
-    const delta = deltaOf(work, edit);
+    const delta = deltaOf(work, edit, new Map());
     if (isGroup) txn ??= delta.hlc;
     add(work, { delta, status: "pending", txn, code: "", message: "" });
     return delta;
   });
 }
 
-function deltaOf(work: Work, edit: Edit): Delta {
-  const names = Object.keys(edit.columns ?? {});
+function deltaOf(work: Work, edit: Edit, kept: Kept): Delta {
+  const given = edit.columns ?? {};
+  const names = [...new Set([...kept.keys(), ...Object.keys(given)])];
   if (edit.op === "UPDATE" && !names.length) {
     throw fault("VALIDATION_ERROR", "an update names at least one column", "columns");
   }
@@ -50,7 +56,12 @@ function deltaOf(work: Work, edit: Edit): Delta {
   }
   checkRowId(edit.rowId);
   const of = table(work, edit.table, names.sort(), false);
-  const columns = names.map((name): [string, Json] => [name, canonical(edit.columns?.[name])]);
+  const types = typesOf(of, work.position.schemas, edit.table);
+  const columns = names.map((name): [string, Json] => {
+    const known = Object.hasOwn(given, name) ? undefined : kept.get(name);
+    // A schema may have grown since it was read: what is JSON is left to the gateway.
+    return [name, known ?? encoded(name, types[name], given[name], of.types !== undefined)];
+  });
   if (columns.reduce((size, [, value]) => size + byteLength(value), 0) > DELTA_BYTES_MAX) {
     throw fault("DELTA_TOO_LARGE", `a delta's values may hold ${DELTA_BYTES_MAX} bytes`, "columns");
   }
@@ -113,21 +124,13 @@ export function amend(work: Work, hlc: Stamp, columns: Readonly<Record<string, u
     const write = state.columns.get(name);
     return write?.[0] === hlc && write[1] === work.clientId;
   };
-  const kept: [string, Value][] = delta.columns
-    .filter(([name]) => isMine(name))
-    .map(([name, value]) => [name, parse(value)]);
+  const kept = new Map(delta.columns.filter(([name]) => isMine(name)));
   takeBack(work, delta);
   const { op, table: of, rowId } = delta;
-  const [amended] = write(work, [
-    {
-      op: op as Edit["op"],
-      table: of,
-      rowId,
-      columns: { ...Object.fromEntries(kept), ...columns },
-    },
-  ]);
-  followStamps(work, [[delta, amended!.hlc]]);
-  return amended!;
+  const amended = deltaOf(work, { op: op as Edit["op"], table: of, rowId, columns }, kept);
+  add(work, { delta: amended, status: "pending", txn: null, code: "", message: "" });
+  followStamps(work, [[delta, amended.hlc]]);
+  return amended;
 }
 
 /** Let conflicts follow edits that were stamped again. */

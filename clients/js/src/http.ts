@@ -1,6 +1,7 @@
 /** Requests over HTTPS, and which answers are the gateway's. Laws K7, K18: docs/spec/client.md. */
 
 import { fault, LakeSyncError } from "./errors.js";
+import { exact } from "./json.js";
 import type { Request } from "./messages.js";
 
 const JSON_TYPE = "application/json";
@@ -80,7 +81,7 @@ function routeOf(request: Request, clientId: string): [string, string, string | 
 function read(answer: Response, text: string): unknown {
   let body: unknown;
   try {
-    body = JSON.parse(text);
+    body = exact(text);
   } catch {
     throw foreign(answer.status);
   }

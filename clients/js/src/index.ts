@@ -9,10 +9,12 @@ export {
   type Query,
   type Result,
   type RowValues,
+  type ShownConflict as Conflict,
   type Status,
   type Transaction,
 } from "./client.js";
 export { LakeSyncError } from "./errors.js";
 export type { Value } from "./json.js";
-export type { Conflict } from "./state.js";
+export type { DeclaredColumns } from "./declared.js";
 export type { Mode } from "./sync.js";
+export type { Cell, ColumnType } from "./values.js";

@@ -51,6 +51,30 @@ const isPlain = (value: object): value is Record<string, unknown> => {
 /** The value of a canonical text. */
 export const parse = (text: Json): Value => JSON.parse(text) as Value;
 
+const LONG_INTEGER = /(?:^|[:,[\s])-?[0-9]{16}/;
+const TEXT_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|[-0-9][-+.0-9eE]*/g;
+
+/**
+ * The value of JSON that somebody else wrote, as `JSON.parse`; throws where that changes an integer.
+ *
+ * A gateway sends integers beyond 2⁵³ as text, or as the number that a double is.
+ */
+export function exact(text: string): Value {
+  if (LONG_INTEGER.test(text)) {
+    for (const [token] of text.matchAll(TEXT_OR_NUMBER)) {
+      if (/^-?[0-9]{16,}$/.test(token) && !isKept(token)) {
+        throw fault("VALIDATION_ERROR", `${token.slice(0, 40)} is no number: it travels as text`);
+      }
+    }
+  }
+  return JSON.parse(text) as Value;
+}
+
+const isKept = (digits: string): boolean => {
+  const number = Number(digits);
+  return String(number) === digits || (isFinite(number) && BigInt(number) === BigInt(digits));
+};
+
 /**
  * The canonical text of JSON that somebody else wrote; throws VALIDATION_ERROR.
  *

@@ -81,7 +81,11 @@ export function table(
       continue;
     }
     mayRespell(work, known, first, column, isReceived, "column");
-    known = { ...known, columns: known.columns.map((other) => (other === first ? column : other)) };
+    known = {
+      ...known,
+      columns: known.columns.map((other) => (other === first ? column : other)),
+      ...(known.types && { types: renamedType(known.types, first, column) }),
+    };
     work.putTable(known);
     respell(work, known, new Map([[first, column]]));
   }
@@ -145,6 +149,11 @@ function respell(work: Work, of: Table, columns: ReadonlyMap<string, string>): v
     });
   }
 }
+
+const renamedType = (types: NonNullable<Table["types"]>, from: string, to: string) =>
+  Object.fromEntries(
+    Object.entries(types).map(([name, type]) => [name === from ? to : name, type]),
+  );
 
 function renamedIn(state: State, columns: ReadonlyMap<string, string>): State {
   if (![...columns.keys()].some((name) => state.columns.has(name))) return state;

@@ -40,7 +40,11 @@ export interface Position {
 }
 
 export interface Schemas {
-  readonly tables: readonly { readonly table: string; readonly deleteWins?: boolean }[];
+  readonly tables: readonly {
+    readonly table: string;
+    readonly deleteWins?: boolean;
+    readonly columns?: readonly { readonly name: string; readonly type: string }[];
+  }[];
 }
 
 export const START: Position = {
@@ -65,6 +69,8 @@ export interface Table {
   readonly columns: readonly string[];
   /** The generation in which its rows are current. */
   readonly generation: number;
+  /** The types that the app has declared, by columns; undefined if it has not. */
+  readonly types?: Readonly<Record<string, string>>;
 }
 
 /** What pages had shown of a row with own writes that they had not; null if that is not known. */
@@ -215,6 +221,10 @@ export interface Writes {
 export class Work {
   /** Tables whose rows an app sees otherwise now. */
   readonly changed = new Set<string>();
+  /** The rows that are others now. */
+  private readonly changedRows = new Set<string>();
+  /** Tables whose types are others now. */
+  private readonly reread = new Set<string>();
   private readonly writes: Writes = {
     position: null,
     tables: new Map(),
@@ -252,6 +262,13 @@ export class Work {
     return writes;
   }
 
+  /** The rows that an app sees otherwise now, unless whole tables are read otherwise. */
+  get rowsChanged(): ReadonlyMap<string, Row | null> {
+    const { rows } = this.writes;
+    const keys = [...this.changedRows].filter((key) => !this.reread.has(tableOf(key)));
+    return new Map(keys.map((key) => [key, rows.get(key) ?? null]));
+  }
+
   get written(): Writes {
     return this.writes;
   }
@@ -263,6 +280,7 @@ export class Work {
   }
 
   set(part: Partial<Position>): void {
+    if (part.schemas) for (const [table] of this.tables) this.readOtherwise(table);
     this.writes.position = { ...this.position, ...part };
   }
 
@@ -305,6 +323,12 @@ export class Work {
     return this.writes.tables.get(fold(name)) ?? this.memory.tables.get(fold(name));
   }
 
+  /** Note that all rows of a table are read otherwise, by its key. */
+  readOtherwise(table: string): void {
+    this.changed.add(table);
+    this.reread.add(table);
+  }
+
   putTable(table: Table): void {
     this.writes.tables.set(fold(table.name), table);
   }
@@ -338,7 +362,10 @@ export class Work {
     const row: Row = { ...before, ...part };
     const generation = isNew ? this.position.generation : row.generation;
     const isNothing = !isStored(row) && !row.echoes.size && !row.unread;
-    if (before.state !== row.state) this.changed.add(tableOf(key));
+    if (before.state !== row.state) {
+      this.changed.add(tableOf(key));
+      this.changedRows.add(key);
+    }
     this.writes.rows.set(key, isNothing ? null : { ...row, generation });
   }
 

@@ -29,6 +29,8 @@ export interface Done<T> {
   readonly result: T;
   /** The tables, by their keys, whose rows an app sees otherwise now. */
   readonly changed: ReadonlySet<string>;
+  /** These rows, null for what is gone; a table of which there are none is read otherwise. */
+  readonly rows: ReadonlyMap<string, Row | null>;
 }
 
 export interface Storage {
@@ -80,7 +82,7 @@ export class MemoryStorage implements Storage {
       if (row) this.all.set(key, row);
       else this.all.delete(key);
     }
-    return { result, changed: work.changed };
+    return { result, changed: work.changed, rows: work.rowsChanged };
   }
 
   row(key: string): Promise<Row | undefined> {
@@ -175,13 +177,13 @@ export class IndexedStorage implements Storage {
       const result = attempt(memory, () => body(work));
       if (isEmpty(work.written)) {
         work.commit();
-        return { result, changed: work.changed };
+        return { result, changed: work.changed, rows: work.rowsChanged };
       }
       const transaction = this.begun();
       put(transaction, work.written);
       await ended(transaction);
       work.commit();
-      return { result, changed: work.changed };
+      return { result, changed: work.changed, rows: work.rowsChanged };
     }
     const transaction = this.begun();
     const end = ended(transaction);
@@ -198,7 +200,7 @@ export class IndexedStorage implements Storage {
     }
     await end;
     work.commit();
-    return { result, changed: work.changed };
+    return { result, changed: work.changed, rows: work.rowsChanged };
   }
 
   private begun(): IDBTransaction {

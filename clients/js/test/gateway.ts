@@ -41,6 +41,6 @@ export async function openClient(refusing: Refusing = () => ""): Promise<Client>
 
 /** How many listen to a client. */
 export const listenersOf = (client: Client): number => {
-  const { listeners, statusListeners } = client as unknown as Record<string, Set<unknown>>;
-  return listeners!.size + statusListeners!.size;
+  const { listeners, statusListeners, watches } = client as unknown as Record<string, Set<unknown>>;
+  return listeners!.size + statusListeners!.size + watches!.size;
 };

@@ -1,7 +1,8 @@
 /**
  * A client that does what it is told, line by line: for tests against a gateway.
  *
- * Each line of standard input is `[method, ...arguments]`; each of standard output is the answer.
+ * Each line of standard input is `[method, ...arguments]`; each of standard output is the answer. What
+ * JSON cannot say is `{"$integer": "1"}`, or `{"$bytes": "AAA="}`.
  */
 
 import { createInterface } from "node:readline";
@@ -29,15 +30,20 @@ async function answered(method: string, given: unknown[]): Promise<unknown> {
   return (client as any)[method](...given);
 }
 
+function revived(_: string, value: any): unknown {
+  if (typeof value?.$integer === "string") return BigInt(value.$integer);
+  return typeof value?.$bytes === "string" ? Buffer.from(value.$bytes, "base64") : value;
+}
+
+function replaced(_: string, value: unknown): unknown {
+  if (typeof value === "bigint") return { $integer: String(value) };
+  if (value instanceof Uint8Array) return { $bytes: Buffer.from(value).toString("base64") };
+  return value instanceof Error ? Object.assign({}, value) : value;
+}
+
 for await (const line of createInterface({ input: process.stdin })) {
-  const [method, ...given] = JSON.parse(line) as [string, ...unknown[]];
+  const [method, ...given] = JSON.parse(line, revived) as [string, ...unknown[]];
   const answer = await answered(method, given);
-  const text = JSON.stringify(answer ?? null, (_, value: unknown) =>
-    typeof value === "bigint"
-      ? String(value)
-      : value instanceof Error
-        ? Object.assign({}, value)
-        : value,
-  );
+  const text = JSON.stringify(answer ?? null, replaced);
   process.stdout.write(`${text}\n`);
 }

@@ -7,10 +7,11 @@ import { test } from "node:test";
 import "fake-indexeddb/auto";
 
 import { LakeSyncError } from "../src/errors.js";
-import { canonical, recanonical } from "../src/json.js";
+import { canonical, exact, recanonical } from "../src/json.js";
 import { asRead, deltaId, fold, view, type Delta, type State } from "../src/merge.js";
 import { drifts, max, next } from "../src/stamp.js";
 import { IndexedStorage, MemoryStorage, type Storage } from "../src/storage.js";
+import { decoded, encoded, fits } from "../src/values.js";
 import { Device, sorted, type Fields } from "./device.js";
 
 const FOLDER = new URL("../../../../tests/golden/vectors/", import.meta.url);
@@ -95,6 +96,28 @@ test("deltas merge as the vectors say, in any order", () => {
   }
 });
 
+test("a typed column takes and gives what the vectors say", () => {
+  for (const { given, expect } of casesOf("values")) {
+    const { type } = given;
+    const text = bytesOf(given.value).toString();
+    const shown = `${type} ${text}`;
+    assert.equal(fits(type, text), expect.fits, shown);
+    if (!expect.fits) {
+      const isGiven = codeOf(() => encoded("c", type, JSON.parse(text)));
+      assert.equal(isGiven, text === "null" ? "" : "SCHEMA_ERROR", shown);
+      continue;
+    }
+    const value = decoded(type, text);
+    const kind = type.startsWith("decimal") ? "decimal" : type;
+    if (kind === "bytes") assert.deepEqual(Buffer.from(value as any), bytesOf(expect.bytes), shown);
+    else if (kind === "integer") assert.equal(value, BigInt(expect.text), shown);
+    else if (kind === "decimal" || kind === "date") assert.equal(value, expect.text, shown);
+    else assert.equal(canonical(value), text, shown);
+    const again = encoded("c", type, value);
+    assert.deepEqual(decoded(type, again), value, shown);
+  }
+});
+
 /** What is seen, with its conflicts in one order: those of one page have none. */
 const inOrder = (seen: Fields): Fields =>
   seen.conflicts ? { ...seen, conflicts: seen.conflicts.map(sorted).sort() } : seen;
@@ -140,4 +163,29 @@ test("the client in memory does what traces without a crash say", async () => {
   const failed = await played(() => async (device) => new MemoryStorage(device), lives);
 
   assert.deepEqual(failed.slice(0, 3), [], `${failed.length} failed`);
+});
+
+test("every canonical number is read and written as the same text", () => {
+  for (const { expect } of casesOf("canonical")) {
+    if ("error" in expect) continue;
+    const text = bytesOf(expect.canonical).toString();
+    assert.equal(canonical(exact(text)), text);
+  }
+});
+
+test("an integer that a double would change is not read", () => {
+  for (const digits of ["9007199254740993", "-9223372036854775807", "1".repeat(400)]) {
+    for (const text of [
+      digits,
+      `[1, ${digits}]`,
+      `{"a\\"":${digits}}`,
+      `{"a": "\\\\", "b":${digits}}`,
+    ]) {
+      assert.equal(codeOf(() => exact(` ${text}`)), "VALIDATION_ERROR", text); // prettier-ignore
+    }
+    const kept = `{"hlc":"${digits}","t":"a, ${digits} \\" :${digits}","n":0.${digits.replace("-", "")}}`;
+    assert.equal(JSON.stringify(exact(kept)), JSON.stringify(JSON.parse(kept)));
+  }
+  assert.equal(exact(" 49262616948214150"), 49262616948214150);
+  assert.deepEqual(exact("[9007199254740994]"), [9007199254740994]);
 });
