@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from lakesync.buffer import item_format, requests
 from lakesync.buffer.caller import Refusal
 from lakesync.buffer.requests import Places
+from lakesync.core.clock import doubled
 from lakesync.core.layout import ONE_LANE, lanes_from_text
 from lakesync.core.wording import plural
 from lakesync.errors import Contention, InternalError, Unavailable
@@ -179,7 +180,7 @@ class TableCalls:
 
     def pause(self, tries: int) -> None:
         """Wait a random time, longer with each try."""
-        bound_s = min(_READ_PAUSE_S * 2**tries, _PAUSE_S_MAX)
+        bound_s = doubled(_READ_PAUSE_S, _PAUSE_S_MAX, tries)
         self._sleep_s(random.random() * bound_s)  # noqa: S311 - jitter
 
     def _conditionally(self, operation: str, body: bytes) -> bool:

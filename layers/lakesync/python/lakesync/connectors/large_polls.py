@@ -40,6 +40,7 @@ from lakesync.connectors.state import (
     counts_first,
     state_from,
 )
+from lakesync.core.clock import doubled
 from lakesync.core.deliveries import JOB_BYTES_MAX, JOB_ROWS_MAX
 from lakesync.errors import AdapterRefused, Conflict, InternalError, LakeSyncError, Retry
 
@@ -396,11 +397,11 @@ def patient(act: Callable[[], T], sleep: Callable[[float], object]) -> T:
         try:
             return act()
         except LakeSyncError as error:
-            wait_s = min(max(error.retry_after_s, 2**failures), _WAIT_S_MAX)
+            wait_s = min(max(error.retry_after_s, doubled(1, _WAIT_S_MAX, failures)), _WAIT_S_MAX)
             if error.retry is not Retry.LATER or waited_s + wait_s > PATIENCE_S_MAX:
                 raise
         sleep(wait_s)
-        waited_s, failures = waited_s + wait_s, min(failures + 1, 6)
+        waited_s, failures = waited_s + wait_s, failures + 1
 
 
 # --- one writer -----------------------------------------------------------------------------------

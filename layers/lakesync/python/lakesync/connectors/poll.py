@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from lakesync.adapters.database import collector_paused
 from lakesync.connectors.pages import Read, Taking, read_page, stops_all
 from lakesync.connectors.port import FEED, Divisible, Stretch
+from lakesync.core.clock import doubled
 from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Ok
 
@@ -275,7 +276,7 @@ class Poll:
 
     def _waits(self, state: PollState, asked_s: int) -> Polled:
         """Wait for as long as is asked for, and longer after each failure in a row."""
-        backoff_s = min(2 ** min(state.failures, 16), BACKOFF_S_MAX)
+        backoff_s = doubled(1, BACKOFF_S_MAX, state.failures)
         state.failures += 1
         wait_s = min(max(asked_s, backoff_s), WAIT_S_MAX)
         state.wait_until_ms = self._wall_clock() + wait_s * 1000

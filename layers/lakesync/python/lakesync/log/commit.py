@@ -19,7 +19,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
+from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, doubled, stamp, stamp_ms
 from lakesync.core.gateway_identity import new_epoch
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import AtomicPushTooLarge, Backpressure, Contention, LakeSyncError, Unavailable
@@ -42,7 +42,6 @@ __all__ = ["Admitted", "Committer", "ConfigChanged", "Outcome", "cut"]
 
 _BACK_OFF_MS = 8
 _BACK_OFF_MS_MAX = 400
-_DOUBLINGS_MAX = 8
 _LOST_MS = 4
 _CONFLICT_MS = 60
 _TOO_MANY_WRITERS = "other writers won every race until the deadline; push again in a moment"
@@ -289,6 +288,6 @@ class Committer:
         """Sleep a random time, longer with each attempt; raise the error past the deadline."""
         if self._wall_clock() >= deadline_ms:
             raise error
-        bound_ms = bound_ms or min(_BACK_OFF_MS << attempt, _BACK_OFF_MS_MAX)
+        bound_ms = bound_ms or doubled(_BACK_OFF_MS, _BACK_OFF_MS_MAX, attempt)
         self._sleep_ms(self._chance.jitter() * bound_ms)
-        return min(attempt + 1, _DOUBLINGS_MAX)
+        return attempt + 1

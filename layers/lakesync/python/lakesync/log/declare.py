@@ -24,7 +24,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.clock import STAMP_MAX, stamp
+from lakesync.core.clock import STAMP_MAX, doubled, stamp
 from lakesync.core.config import Declared
 from lakesync.core.gateway_identity import new_epoch
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE
@@ -313,9 +313,8 @@ class Declare:
                 error = Contention(_TOO_BUSY)  # or another administrator is changing it
             except Unavailable as unavailable:
                 error = unavailable
-            self._sleep_ms(
-                self._chance.jitter() * min(_BACK_OFF_MS * (attempt + 1), _BACK_OFF_MS_MAX)
-            )
+            bound_ms = doubled(_BACK_OFF_MS, _BACK_OFF_MS_MAX, attempt)
+            self._sleep_ms(self._chance.jitter() * bound_ms)
         raise error
 
     def _tried(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from lakesync.core.clock import doubled
 from lakesync.core.deliveries import delivery_place
 from lakesync.core.destinations import BUCKET
 from lakesync.errors import (
@@ -129,7 +130,7 @@ class _Work:
     def again_in_s(self, record: Mapping[str, Any]) -> int | None:
         """Handle a message; gives in how many seconds it must return, None if never."""
         tries = int(record.get("attributes", {}).get("ApproximateReceiveCount", 1))
-        back_off_s = min(_BACK_OFF_S * 2 ** min(tries - 1, 10), BACK_OFF_S_MAX)
+        back_off_s = doubled(_BACK_OFF_S, BACK_OFF_S_MAX, tries - 1)
         try:
             task = _task_of(record["body"])
         except ValidationFailed as error:
