@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.entries import Entry
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from lakesync.client import Watch
     from tools.local_stack.stack import Stack
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MEASURES: Final = (
     "glue_jobs/lakesync_spark/common",
     "glue_jobs/lakesync_spark/iceberg",
-    "layers/lakesync/python/lakesync/cli/lake.py",
-    "layers/lakesync/python/lakesync/cli/lake_queries.py",
+    "layers/lakesync/python/lakesync/analysis/lake.py",
+    "layers/lakesync/python/lakesync/analysis/lake_queries.py",
     "layers/lakesync/python/lakesync/materialise",
     "layers/lakesync/python/lakesync/maintenance/flush.py",
 )
@@ -188,8 +188,8 @@ def _queried(spark: SparkSession, folder: Path) -> dict[str, float]:
     """Ask for one day and one column; give what was read, and the bytes of the table's files."""
     from pyiceberg.table import StaticTable  # noqa: PLC0415
 
-    from lakesync.cli.lake import Lake  # noqa: PLC0415
-    from lakesync.cli.lake_queries import run as ask  # noqa: PLC0415
+    from lakesync.analysis.lake import Lake  # noqa: PLC0415
+    from lakesync.analysis.lake_queries import run as ask  # noqa: PLC0415
 
     name = lake_name(_PARTITIONED)
     database = folder / "warehouse" / f"ls_{GATEWAY}" / _PARTITIONED

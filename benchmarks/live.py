@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.entries import at_most, sized
 from benchmarks.stack import running_stack
-from lakesync.cli.connection import sign
+from lakesync.cli.session import sign
 from lakesync.client import Client, HttpTransport
 from tools.demo.live import milliseconds
 from tools.local_stack.clients import client_options

@@ -36,8 +36,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType, TimestampType
 
 from benchmarks.entries import at_least, at_most, sized
+from lakesync.analysis.shared_lake import LOOKS
 from lakesync.cli.cost.counts import S3_MS
-from lakesync.cli.shared_lake import LOOKS
 from lakesync.errors import Conflict
 from lakesync.materialise.iceberg_table import IcebergTable, data_files
 from lakesync.materialise.lake_schema import COMMIT, LakeColumn
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.iceberg_table import Part
 
 MEASURES: Final = (
-    "layers/lakesync/python/lakesync/cli/shared_lake.py",
+    "layers/lakesync/python/lakesync/analysis/shared_lake.py",
     "layers/lakesync/python/lakesync/materialise/iceberg_table.py",
     "layers/lakesync/python/lakesync/materialise/iceberg_table.py",
     "layers/lakesync/python/lakesync/materialise/iceberg_table.py",

@@ -22,7 +22,7 @@ from uuid import uuid4
 import boto3
 
 from benchmarks.entries import sized
-from lakesync.cli.connection import sign
+from lakesync.cli.session import sign
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push

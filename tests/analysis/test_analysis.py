@@ -112,7 +112,7 @@ def test_a_failed_read_returns_an_error_with_its_reason(
 def test_the_code_of_the_analysis_page_runs(
     folder: FolderLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lakesync.analysis.Lake", lambda *_: folder.of())
+    monkeypatch.setattr("lakesync.analysis.lake.Lake", lambda *_: folder.of())
     text = PAGE.read_text("utf-8")
     blocks = PYTHON_BLOCK.findall(text)
     assert len(blocks) == 2

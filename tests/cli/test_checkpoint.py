@@ -10,9 +10,9 @@ import boto3
 import pytest
 
 from lakesync.adapters.lake.s3 import S3Objects
+from lakesync.analysis.connection import Aws
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.commands import gateways
-from lakesync.cli.connection import Aws
 from lakesync.maintenance.checkpoint_upkeep import Builder
 from lakesync.ports import ROW_PARTS
 from tests.support.builders import insert

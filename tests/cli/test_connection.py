@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.analysis.connection import Aws, Connection, Options, UsageFault, resolve
 from lakesync.cli.commands.backlog import sockets_of
-from lakesync.cli.connection import Aws, Connection, Given, resolve
-from lakesync.cli.input_output import UsageFault
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_stack_file_is_found_in_a_parent_folder(folder: Path) -> None:
-    connection = resolve(Given(), {}, folder)
+    connection = resolve(Options(), {}, folder)
     assert (connection.url, connection.gateway) == (STACK["http"], "demo")
     assert (connection.endpoint, connection.region, connection.stack) == (
         STACK["endpoint"],
@@ -49,20 +48,20 @@ def test_a_stack_file_is_found_in_a_parent_folder(folder: Path) -> None:
 
 def test_options_override_the_environment_which_overrides_a_stack_file(folder: Path) -> None:
     environment = {"LAKESYNC_GATEWAY": "acme"}
-    assert resolve(Given(), environment, folder).gateway == "acme"
-    assert resolve(Given(gateway="other"), environment, folder).gateway == "other"
+    assert resolve(Options(), environment, folder).gateway == "acme"
+    assert resolve(Options(gateway="other"), environment, folder).gateway == "other"
 
 
 @pytest.mark.parametrize(
     ("given", "environment"),
     [
-        (Given(url="https://elsewhere", gateway="g"), {}),
-        (Given(), {"LAKESYNC_URL": "https://elsewhere", "LAKESYNC_GATEWAY": "g"}),
-        (Given(stack="production", gateway="g"), {}),
+        (Options(url="https://elsewhere", gateway="g"), {}),
+        (Options(), {"LAKESYNC_URL": "https://elsewhere", "LAKESYNC_GATEWAY": "g"}),
+        (Options(stack="production", gateway="g"), {}),
     ],
 )
 def test_the_secret_of_a_discovered_stack_file_is_not_used_for_another_stack(
-    given: Given, environment: dict[str, str], folder: Path
+    given: Options, environment: dict[str, str], folder: Path
 ) -> None:
     connection = resolve(given, environment, folder)
     assert connection.jwt_secret is None
@@ -72,7 +71,7 @@ def test_the_secret_of_a_discovered_stack_file_is_not_used_for_another_stack(
 
 def test_an_explicit_stack_file_is_used_with_another_url(folder: Path) -> None:
     path = folder.parent.parent / ".local" / "stack.json"
-    connection = resolve(Given(url="http://tunnel", stack_file=path), {}, folder)
+    connection = resolve(Options(url="http://tunnel", stack_file=path), {}, folder)
     assert (connection.url, connection.jwt_secret) == ("http://tunnel", STACK["jwt_secret"])
 
 
@@ -83,45 +82,45 @@ def test_endpoint_and_region_are_read_from_the_standard_aws_variables(tmp_path: 
         "AWS_ENDPOINT_URL": "http://localhost:1",
         "AWS_REGION": "eu-west-1",
     }
-    connection = resolve(Given(), environment, tmp_path)
+    connection = resolve(Options(), environment, tmp_path)
     assert (connection.endpoint, connection.region) == ("http://localhost:1", "eu-west-1")
     assert not connection.emulated
 
 
 def test_resolving_without_any_setting_names_the_options(tmp_path: Path) -> None:
     with pytest.raises(UsageFault, match=r"pass --url and --gateway .* or run `make up`"):
-        resolve(Given(), {}, tmp_path)
+        resolve(Options(), {}, tmp_path)
 
 
 def test_a_url_without_a_gateway_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageFault, match="name the gateway: --gateway"):
-        resolve(Given(url="https://x"), {}, tmp_path)
+        resolve(Options(url="https://x"), {}, tmp_path)
 
 
 def test_stack_wide_commands_need_no_gateway(tmp_path: Path) -> None:
-    connection = resolve(Given(stack="prod"), {}, tmp_path, needs_gateway=False)
+    connection = resolve(Options(stack="prod"), {}, tmp_path, needs_gateway=False)
     assert (connection.stack, connection.gateway) == ("prod", "")
     with pytest.raises(UsageFault):
-        resolve(Given(stack="prod"), {}, tmp_path)
+        resolve(Options(stack="prod"), {}, tmp_path)
 
 
 def test_a_missing_or_damaged_stack_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     with pytest.raises(UsageFault, match=r"there is no stack file .*: start a stack"):
-        resolve(Given(stack_file=path), {}, tmp_path)
+        resolve(Options(stack_file=path), {}, tmp_path)
     path.write_text("{")
     with pytest.raises(UsageFault, match="is damaged"):
-        resolve(Given(stack_file=path), {}, tmp_path)
+        resolve(Options(stack_file=path), {}, tmp_path)
     path.write_text("[]")
     with pytest.raises(UsageFault, match="is not a JSON object"):
-        resolve(Given(stack_file=path), {}, tmp_path)
+        resolve(Options(stack_file=path), {}, tmp_path)
 
 
 def test_the_repr_of_a_connection_contains_no_secret(folder: Path) -> None:
-    text = repr(resolve(Given(token="very.secret.token"), {}, folder))
+    text = repr(resolve(Options(token="very.secret.token"), {}, folder))
     assert STACK["jwt_secret"] not in text
     assert "very.secret.token" not in text
-    assert "very.secret.token" not in repr(Given(token="very.secret.token"))
+    assert "very.secret.token" not in repr(Options(token="very.secret.token"))
 
 
 def test_the_socket_url_is_taken_from_the_stack_file_or_else_the_stack_outputs(
@@ -130,8 +129,8 @@ def test_the_socket_url_is_taken_from_the_stack_file_or_else_the_stack_outputs(
     file = tmp_path / "stack.json"
     file.write_text('{"gateway": "demo", "http": "http://x", "sockets": "ws://here"}')
     outputs = SimpleNamespace(outputs={"SocketUrl": "wss://aws"})
-    found = resolve(Given(stack_file=file), {}, tmp_path)
-    elsewhere = resolve(Given(url="http://y", gateway="g"), {}, tmp_path)
+    found = resolve(Options(stack_file=file), {}, tmp_path)
+    elsewhere = resolve(Options(url="http://y", gateway="g"), {}, tmp_path)
 
     def of(connection: Connection, aws: object) -> str:
         session: Any = SimpleNamespace(connection=connection, aws=aws)

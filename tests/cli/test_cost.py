@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.analysis.connection import USAGE
 from lakesync.cli import cost
 from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_H, Description, counts, described
 from lakesync.cli.cost import bill as prices
 from lakesync.cli.cost.bill import bill
-from lakesync.cli.input_output import USAGE
 from tests.support.command_lines import run
 from tests.support.price_table import COMMAND, README, price_table
 from tests.support.some import some

@@ -12,9 +12,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.cli.connection import Aws
+from lakesync.analysis.connection import USAGE, Aws
 from lakesync.cli.cost.bill import CONNECTION_MINUTES, shipped
-from lakesync.cli.input_output import USAGE
 from lakesync.client.websocket_listener import RENEWED_S
 from tests.support.command_lines import run
 

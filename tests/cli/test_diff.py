@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.cli.lake_queries import LakeChanges, pasts, read_tail, row_diffs
-from lakesync.cli.past import AtNumber, AtTime, Moment, last_commit
+from lakesync.analysis.lake_queries import LakeChanges, pasts, read_tail, row_diffs
+from lakesync.analysis.past import AtNumber, AtTime, Moment, last_commit
 from lakesync.core.clock import stamp
 from lakesync.core.delta import CHANGES, Op, make_delta
 from lakesync.core.merge import as_read, fold, view

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from lakesync.cli import input_output
-from lakesync.cli.connection import Aws
+from lakesync.analysis import connection
+from lakesync.analysis.connection import Aws
 from lakesync.cli.nouns import ACTIONS, CONNECTORS, DESTINATIONS, FLOWS
 from lakesync.ports import Revocation
 from tests.support.command_lines import LINES, Line, commands, reaching, run, write_files
@@ -75,14 +75,14 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
 def test_a_command_without_gateway_or_stack_is_wrong_usage() -> None:
     somewhere = {name: line for name, line in LINES.items() if line.reaches}
 
-    assert ends(somewhere) == {input_output.USAGE: set(somewhere)}
+    assert ends(somewhere) == {connection.USAGE: set(somewhere)}
 
 
 @pytest.mark.usefixtures("folder")
 def test_commands_exit_with_the_retry_code_when_the_gateway_is_unreachable() -> None:
     asking = {name: line for name, line in reaching("gateway").items() if name not in REPORTS}
 
-    assert ends(asking, *NOWHERE) == {input_output.LATER: set(asking)}
+    assert ends(asking, *NOWHERE) == {connection.LATER: set(asking)}
 
 
 @pytest.mark.usefixtures("folder")
@@ -99,7 +99,7 @@ def test_commands_with_a_refused_token_exit_with_the_no_access_code(gateway: Loc
     }
     for token in tokens.values():
         words = ("--url", gateway.url, "--gateway", GATEWAY, "--token", token)
-        assert ends(asking, *words, gateway=GATEWAY) == {input_output.NO_ACCESS: set(asking)}
+        assert ends(asking, *words, gateway=GATEWAY) == {connection.NO_ACCESS: set(asking)}
 
 
 def test_commands_on_an_unknown_gateway_end_with_not_found_and_create_nothing(
@@ -113,15 +113,15 @@ def test_commands_on_an_unknown_gateway_end_with_not_found_and_create_nothing(
         exit_code, code = end_of(name, line, "--gateway", nope, gateway=nope)
         assert (name, exit_code, code) == (
             name,
-            input_output.FAILED,
+            connection.FAILED,
             "ACTION_EXECUTION_ERROR" if name == "actions run" else "NOT_FOUND",
         )
         assert gateway.buffer.config(nope).version == 0
     words = ("--url", gateway.url, "--gateway", "nope", "--token")
     token = gateway.token("phone", gateway="nope")
-    assert end_of("pull", LINES["pull"], *words, token) == (input_output.FAILED, "NOT_FOUND")
+    assert end_of("pull", LINES["pull"], *words, token) == (connection.FAILED, "NOT_FOUND")
     operator = gateway.token("olga", gateway="nope", role="operator")
-    assert end_of("status", LINES["status"], *words, operator) == (input_output.FAILED, "NOT_FOUND")
+    assert end_of("status", LINES["status"], *words, operator) == (connection.FAILED, "NOT_FOUND")
 
 
 @pytest.mark.usefixtures("stack_file")
@@ -177,7 +177,7 @@ def test_a_verb_on_an_unknown_name_is_refused_in_one_line(command: str) -> None:
     assert f"there is no {VERBS[command]}" in done.stderr
     assert "nowhere" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert run(*command.split()).exit_code == input_output.USAGE, "a name is asked for"
+    assert run(*command.split()).exit_code == connection.USAGE, "a name is asked for"
 
 
 # --- AWS ------------------------------------------------------------------------------------------
@@ -261,16 +261,16 @@ def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_aws_commands_without_credentials_exit_with_the_no_access_code(
     on_aws: dict[str, Line],
 ) -> None:
-    assert ends(on_aws) == {input_output.NO_ACCESS: set(on_aws)}
+    assert ends(on_aws) == {connection.NO_ACCESS: set(on_aws)}
 
 
 @pytest.mark.usefixtures("one_session")
 @pytest.mark.parametrize(
     ("status", "code", "exit_code"),
     [
-        (403, "AccessDenied", input_output.NO_ACCESS),
-        (403, "ExpiredToken", input_output.NO_ACCESS),
-        (400, "ThrottlingException", input_output.LATER),
+        (403, "AccessDenied", connection.NO_ACCESS),
+        (403, "ExpiredToken", connection.NO_ACCESS),
+        (400, "ThrottlingException", connection.LATER),
     ],
 )
 def test_every_aws_command_exits_with_the_same_code_on_an_aws_error(
@@ -292,4 +292,4 @@ def test_aws_commands_exit_with_the_retry_code_when_aws_is_unreachable(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
 
-    assert ends(on_aws) == {input_output.LATER: set(on_aws)}
+    assert ends(on_aws) == {connection.LATER: set(on_aws)}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.analysis.connection import UsageFault
 from lakesync.cli import export as export_module
 from lakesync.cli.commands import gateways
 from lakesync.cli.export import MANIFEST, WholeGateway, export
-from lakesync.cli.input_output import UsageFault
 from lakesync.cli.session import must_exist
 from lakesync.client import Client
 from lakesync.errors import Forbidden, GatewayDeleted, Unavailable

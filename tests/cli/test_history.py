@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake_queries import LakeChanges, read_tail
-from lakesync.cli.past import LOST, WON, AtNumber, AtTime, Moment, as_of, cells, chosen, pinned
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake_queries import LakeChanges, read_tail
+from lakesync.analysis.past import LOST, WON, AtNumber, AtTime, Moment, as_of, cells, chosen, pinned
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import as_read, fold, view
 from tests.cli.test_declaring import gateway
@@ -230,7 +230,7 @@ def test_commits_in_neither_log_nor_lake_are_reported_missing(
         tail = read_tail(*words)
         return replace(tail, trimmed=tail.until)
 
-    monkeypatch.setattr("lakesync.cli.lake_queries.read_tail", trimmed)
+    monkeypatch.setattr("lakesync.analysis.lake_queries.read_tail", trimmed)
     for words in (("history", "todos", "t1"), ("history", "todos", "t2")):
         assert "longer in the log and not in the lake yet" in run(*words).stderr
     compared = run("diff", "todos", "--from", "2001-01-01")

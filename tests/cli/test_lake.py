@@ -1,12 +1,12 @@
-"""lakesync.cli.lake: the names of a lake table's columns, and its past."""
+"""lakesync.analysis.lake: the names of a lake table's columns, and its past."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from lakesync.cli.lake import history, written_columns, written_names
-from lakesync.cli.past import Moment
+from lakesync.analysis.lake import history, written_columns, written_names
+from lakesync.analysis.past import Moment
 
 
 def test_lake_columns_map_back_to_their_names_on_the_wire() -> None:

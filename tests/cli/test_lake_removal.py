@@ -12,9 +12,9 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake import Lake, glue_views
 from lakesync.cli import removal
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake import Lake, glue_views
 from lakesync.cli.removal import LakeTables, remove_from_lake
 from lakesync.core.names import lake_database
 from lakesync.maintenance.erasure import OBJECT_KINDS
@@ -35,7 +35,7 @@ NOTHING = {"lake tables": 0, "object versions": 0}
 
 
 class Emulated:
-    """`lakesync.cli.connection.Aws` of an emulator."""
+    """`lakesync.analysis.connection.Aws` of an emulator."""
 
     stack_id = "arn:stack"
 

@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
 from lakesync.analysis import open_shared
-from lakesync.cli import shared_lake as lake_shares
-from lakesync.cli.connection import Aws, Given, resolve
+from lakesync.analysis import shared_lake as lake_shares
+from lakesync.analysis.connection import Aws, Options, resolve
+from lakesync.analysis.shared_lake import shared_lake
 from lakesync.cli.removal import remove_from_lake
-from lakesync.cli.shared_lake import shared_lake
 from lakesync.materialise.sharing import share_key
 from lakesync.ports.stores import STACK as STACK_WIDE
 from tests.support.athena import read_document
@@ -72,7 +72,7 @@ def client(emulator: Emulator, service: str) -> Any:
 
 
 def aws() -> Aws:
-    return Aws(resolve(Given(stack=STACK), {}, Path.cwd(), needs_gateway=False))
+    return Aws(resolve(Options(stack=STACK), {}, Path.cwd(), needs_gateway=False))
 
 
 def put(

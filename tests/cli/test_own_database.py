@@ -8,15 +8,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake_queries import RowDiff, matching, own_database, run
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake_queries import RowDiff, matching, own_database, run
 from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakesync.cli.lake import Needed
-    from lakesync.cli.past import AsOf
+    from lakesync.analysis.lake import Needed
+    from lakesync.analysis.past import AsOf
 
 _REFUSED = r"the query was refused|there is no table"
 DUCKDBS_OWN = ("duckdb_tables", "pg_class", "pragma_database_list", "tables", "columns")

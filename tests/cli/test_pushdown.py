@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.expressions import parser
 
-from lakesync.cli.input_output import UsageFault, check_format, write_rows
-from lakesync.cli.lake import Comparison as Pushed
-from lakesync.cli.lake import as_expression, comparisons_in, needed
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake import Comparison as Pushed
+from lakesync.analysis.lake import as_expression, comparisons_in, needed
+from lakesync.cli.input_output import check_format, write_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

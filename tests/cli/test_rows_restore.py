@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake_queries import RowDiff, matching, row_diffs, shown
 from lakesync.cli.commands.rows import Plan, Selection, deltas_for, restoring
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake_queries import RowDiff, matching, row_diffs, shown
 from lakesync.core.merge import as_read, fold
 from tests.cli.test_declaring import write
 from tests.cli.test_history import edit, gateway, past, placed

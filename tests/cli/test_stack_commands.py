@@ -16,11 +16,11 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
+from lakesync.analysis.lake import Lake
 from lakesync.buffer.admin_stores import ItemAudit
 from lakesync.buffer.admission import ItemAccess
 from lakesync.cli import lake_tables as lake_job
 from lakesync.cli.commands import gateways
-from lakesync.cli.lake import Lake
 from lakesync.cli.session import listed
 from lakesync.core.config import GatewayConfig
 from lakesync.core.gateway_identity import gateway_secret, new_epoch

@@ -15,8 +15,8 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
+from lakesync.analysis.connection import UsageFault, fault_of
 from lakesync.cli import __main__ as command_line
-from lakesync.cli.input_output import UsageFault, fault_of
 from lakesync.errors import (
     AuthFailed,
     Backpressure,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from lakesync.cli.connection import call
+from lakesync.cli.session import call
 from lakesync.client import Client, HttpTransport
 from tests.support.local_gateway import GATEWAY, SECRET, serve_gateway
 from tools.demo import __main__ as command

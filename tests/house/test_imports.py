@@ -114,6 +114,7 @@ def test_only_adapters_and_edges_import_boto3() -> None:
         "actions/declared_actions",
         "buffer/",
         "runtime/",
+        "analysis/connection",
         "cli/",
     )
     faults = [

@@ -25,7 +25,7 @@ from tools.local_stack.stack import Stack, socket_address, status, up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
 
 FOLDER = paths.LOCAL / "test-stack"
 PORT = 4576

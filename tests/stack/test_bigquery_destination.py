@@ -15,7 +15,7 @@ from tests.support.deployed import Tenant
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.bigquery import BigQueryDestination
     from tools.local_stack.bigquery import BigQueryServer
     from tools.local_stack.stack import Stack

@@ -17,7 +17,7 @@ from tests.support.call_sites import sites
 from tests.support.some import some
 
 if TYPE_CHECKING:
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.audit import Asked
     from tests.support.resolved import Deployed
 

@@ -19,7 +19,7 @@ from tests.support.waiting import answered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tools.local_stack.databases import Database
     from tools.local_stack.stack import Stack
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tools.local_stack.stack import Stack
 
 FUNCTIONS = ("AdminFunction", "IngestFunction")

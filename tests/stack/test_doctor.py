@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
 
 OF_OTHERS = ("buffer", "lake", "destinations", "connectors", "queues")
 """What looks at the gateways of all tests: one may be deleted meanwhile, or there are too many."""

@@ -20,7 +20,7 @@ from tests.support.deployed import Tenant, executed
 from tests.support.killed_flush import STEPS, TABLES, Killed, bucket, claims, fill, flush_here
 
 if TYPE_CHECKING:
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack
 

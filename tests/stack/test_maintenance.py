@@ -22,7 +22,7 @@ from tests.support.waiting import drained
 if TYPE_CHECKING:
     from typer.testing import Result
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from lakesync.core.attachments import Attachment
     from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack

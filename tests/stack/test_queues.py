@@ -17,7 +17,7 @@ from tests.support.waiting import answered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.stack import Stack
 

@@ -19,7 +19,7 @@ from tests.support.waiting import drained
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tools.local_stack.stack import Stack
 
 ROWS = 40

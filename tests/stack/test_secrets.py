@@ -11,7 +11,7 @@ from lakesync.core.delta import Op
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.stack import Stack
 

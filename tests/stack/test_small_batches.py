@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.databases import Database
 

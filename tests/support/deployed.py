@@ -16,10 +16,11 @@ from uuid import uuid4
 
 import httpx
 
+from lakesync.analysis.connection import Aws, Connection
+from lakesync.analysis.lake import ROW_ID, Lake
 from lakesync.buffer import item_format
 from lakesync.cli.commands.backlog import waiting_batches
-from lakesync.cli.connection import Aws, Connection, sign
-from lakesync.cli.lake import ROW_ID, Lake
+from lakesync.cli.session import sign
 from lakesync.client import HttpTransport
 from lakesync.client.gateway_http import trusted
 from lakesync.core.clock import STAMP_MAX, HybridLogicalClock
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.past import AsOf
+    from lakesync.analysis.past import AsOf
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PushReceipt
     from tools.local_stack.stack import Stack

@@ -33,8 +33,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakesync.cli.lake import Lake
-from lakesync.cli.lake_queries import LakeChanges, read_tail
+from lakesync.analysis.lake import Lake
+from lakesync.analysis.lake_queries import LakeChanges, read_tail
 from lakesync.core.names import lake_columns, lake_database
 from tests.glue.support.texts import kept_text, typed_value
 from tests.support.local_gateway import GATEWAY
@@ -222,7 +222,7 @@ def materialise(
 def in_folder(folder: Path, gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> FolderLake:
     """Let commands find a lake in a folder, and the stores of a local gateway."""
     past = FolderLake(folder, GATEWAY)
-    monkeypatch.setattr("lakesync.cli.lake.Lake", lambda _, of: replace(past, gateway=of).of())
+    monkeypatch.setattr("lakesync.analysis.lake.Lake", lambda _, of: replace(past, gateway=of).of())
     monkeypatch.setattr(
         "lakesync.cli.commands.gateways.stores", lambda _: (gateway.buffer, gateway.objects)
     )

@@ -8,7 +8,7 @@ from typing import Any, cast
 import boto3
 from botocore.stub import Stubber
 
-from lakesync.cli.connection import Aws, Connection
+from lakesync.analysis.connection import Aws, Connection
 
 
 class Account(Aws):

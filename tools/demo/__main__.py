@@ -9,8 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from lakesync.cli.connection import Aws, Connection
-from lakesync.cli.input_output import UsageFault
+from lakesync.analysis.connection import Aws, Connection, UsageFault
 from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake
 from tools.demo.screen import Screen

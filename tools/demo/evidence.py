@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakesync.cli.lake import ROW_ID
+from lakesync.analysis.lake import ROW_ID
 from tools.demo.flights import TABLE, TYPES
 
 if TYPE_CHECKING:

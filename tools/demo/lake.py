@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.analysis.lake import Lake
+from lakesync.analysis.past import AtTime
 from lakesync.cli.commands.backlog import waiting_batches
-from lakesync.cli.connection import call
-from lakesync.cli.lake import Lake
-from lakesync.cli.past import AtTime
+from lakesync.cli.session import call
 from tools.demo.evidence import rows_of_lake
 from tools.demo.flights import TABLE
 from tools.local_stack.errors import LocalStackError
@@ -18,7 +18,7 @@ from tools.local_stack.errors import LocalStackError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tools.demo.flights import Rows
 
 _RUN_S_MAX: Final = 300

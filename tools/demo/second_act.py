@@ -17,7 +17,7 @@ from tools.local_stack.errors import LocalStackError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from tools.demo.evidence import Verdict
     from tools.demo.flights import Week
     from tools.demo.lake import DemoLake

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakesync.cli.connection import sign
+from lakesync.cli.session import sign
 from lakesync.client import HttpTransport
 from tools.demo.flights import EVERYWHERE
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import StaticTable
 
-from lakesync.cli.lake_queries import LakeChanges
+from lakesync.analysis.lake_queries import LakeChanges
 
 if TYPE_CHECKING:
     from lakesync.adapters.database import PlacedDelta

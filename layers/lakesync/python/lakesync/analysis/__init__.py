@@ -11,11 +11,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lakesync.cli.connection import Aws, Given, resolve
-from lakesync.cli.input_output import LATER, NO_ACCESS, UsageFault, fault_of
-from lakesync.cli.lake import Lake, Needed
-from lakesync.cli.past import as_of as read_as_of
-from lakesync.cli.shared_lake import shared_lake
+from lakesync.analysis.connection import (
+    LATER,
+    NO_ACCESS,
+    Aws,
+    Options,
+    UsageFault,
+    fault_of,
+    resolve,
+)
+from lakesync.analysis.past import as_of as read_as_of
 from lakesync.errors import Forbidden, LakeSyncError, NotFound, Unavailable, ValidationFailed
 from lakesync.installing import how_to_install
 from lakesync.result import Err, Ok
@@ -25,7 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.lake_queries import Tables
+    from lakesync.analysis.connection import Connection
+    from lakesync.analysis.lake_queries import Tables
     from lakesync.result import Result
 
 T = TypeVar("T")
@@ -47,11 +53,10 @@ def open_lake(
         ImportError: the extra is not installed; says how to install it.
     """
     _check_installed()
+    from lakesync.analysis.lake import Lake
 
     def opened() -> OpenedLake:
-        file = None if stack_file is None else Path(stack_file)
-        given = Given(gateway=gateway, stack=stack, stack_file=file)
-        connection = resolve(given, os.environ, Path.cwd())
+        connection = _connection(stack, stack_file, gateway)
         return OpenedLake(Lake(Aws(connection), connection.gateway))
 
     return _result(opened)
@@ -70,14 +75,16 @@ def open_shared(
         ImportError: the extra is not installed; says how to install it.
     """
     _check_installed()
+    from lakesync.analysis.shared_lake import shared_lake
 
-    def opened() -> OpenedLake:
-        file = None if stack_file is None else Path(stack_file)
-        given = Given(stack=stack, stack_file=file)
-        connection = resolve(given, os.environ, Path.cwd(), needs_gateway=False)
-        return OpenedLake(shared_lake(Aws(connection)))
+    return _result(lambda: OpenedLake(shared_lake(Aws(_connection(stack, stack_file)))))
 
-    return _result(opened)
+
+def _connection(stack: str | None, stack_file: str | None, gateway: str | None = "") -> Connection:
+    """Return how to reach a stack, and one of its gateways unless that is empty."""
+    file = None if stack_file is None else Path(stack_file)
+    options = Options(gateway=gateway, stack=stack, stack_file=file)
+    return resolve(options, os.environ, Path.cwd(), needs_gateway=gateway != "")
 
 
 class OpenedLake:
@@ -147,7 +154,7 @@ class OpenedLake:
             query: it names tables as `tables` gives them.
             as_of: a moment for all of them, as of `arrow`.
         """
-        from lakesync.cli.lake_queries import run
+        from lakesync.analysis.lake_queries import run
 
         return _result(lambda: run(self._lake, query, _moment(as_of)))
 
@@ -157,6 +164,8 @@ class OpenedLake:
         if table not in self._lake.names():
             known = ", ".join(self._lake.names()) or "none yet"
             raise NotFound(f"there is no table {table} in the lake; tables: {known}")
+        from lakesync.analysis.lake import Needed
+
         moment = _moment(as_of)
         needed = None
         if columns is not None:
@@ -220,3 +229,6 @@ def _failed(error: LakeSyncError, cause: Exception) -> Err[LakeSyncError]:
 
 
 __all__ = ["OpenedLake", "open_lake", "open_shared"]
+
+DOORS: Final = ("connection", "lake", "lake_queries", "past", "shared_lake")
+"""What other folders may import, beside the names of this module."""

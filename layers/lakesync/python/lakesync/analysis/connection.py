@@ -1,21 +1,35 @@
-"""Where the gateway and its stack are, and how they are reached: AWS, tokens, routes.
+"""Where the gateway and its stack are, how AWS is asked about them, and what goes wrong then.
 
 Options win over the environment, the environment over a stack file. A stack file that was found,
 not given, is used only if nothing else determines the gateway: otherwise a token for one stack
 could be signed with the secret of another.
+
+An error becomes one sentence and an exit code: no traceback, and no secret. Exit codes: 0 done ·
+1 refused or failed · 2 wrong usage · 3 temporary, try again · 4 no valid token or credentials ·
+130 interrupted. One fault has one code, whichever command meets it: ``docs/operations.md`` lists
+them.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.input_output import UsageFault
-from lakesync.errors import NotFound, Unreachable
+from lakesync.errors import (
+    AuthFailed,
+    CursorExpired,
+    Forbidden,
+    InvalidInput,
+    LakeSyncError,
+    NotFound,
+    Retry,
+    Revoked,
+)
+from lakesync.errors import Fault as NamedFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,8 +51,8 @@ NOWHERE: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
-    """The options of the command line; None for those that were not given."""
+class Options:
+    """The options of a command; None for those that were not given."""
 
     url: str | None = None
     gateway: str | None = None
@@ -71,7 +85,7 @@ class Connection:
 
 
 def resolve(
-    given: Given, environment: Mapping[str, str], folder: Path, *, needs_gateway: bool = True
+    given: Options, environment: Mapping[str, str], folder: Path, *, needs_gateway: bool = True
 ) -> Connection:
     """Return the connection by the command line, the environment and the stack file.
 
@@ -285,68 +299,192 @@ def objects_under(aws: Aws, prefix: str) -> Iterator[dict[str, Any]]:
     return paged(aws.client("s3"), "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix)
 
 
-# --- tokens ---------------------------------------------------------------------------------------
+# --- faults and exit codes ------------------------------------------------------------------------
 
 
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_TTL: Final = re.compile(r"([0-9]{1,6})([smhd])")
+FAILED: Final = 1
+USAGE: Final = 2
+LATER: Final = 3
+NO_ACCESS: Final = 4
+INTERRUPTED: Final = 130
+
+_CREDENTIALS: Final = (
+    "AWS credentials are missing or void: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY"
+)
+_UNREACHABLE: Final = (
+    "AWS cannot be reached: check the network; a local stack is started by `make up`"
+)
+_VOID_CREDENTIALS: Final = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+_NO_CREDENTIALS: Final = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"}
+)
+_DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "403"})
+_BUSY: Final = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+_CAUSES_MAX: Final = 8
+"""Causes of an error that are looked at."""
 
 
-def sign(claims: Mapping[str, object], ttl_s: int, secret: str, now_s: int) -> str:
-    """Return an HS256 token that is valid for ``ttl_s`` seconds from ``now_s``."""
-    import jwt
-
-    return jwt.encode({**claims, "iat": now_s, "exp": now_s + ttl_s}, secret, algorithm="HS256")
+class UsageFault(Exception):
+    """The command line is not valid or incomplete; the text says what to do."""
 
 
-def subject(token: str) -> str | None:
-    """Return the subject of a token; None if it cannot be read."""
-    import jwt
+@dataclass(frozen=True)
+class Fault:
+    """How a failed command ends."""
 
-    try:
-        claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.PyJWTError:
-        return None
-    sub = claims.get("sub")
-    return sub if isinstance(sub, str) else None
-
-
-def ttl_s(text: str) -> int:
-    """Read a time to live: ``90s``, ``30m``, ``1h``, ``7d``."""
-    match = _TTL.fullmatch(text)
-    if match is None or int(match[1]) == 0:
-        raise UsageFault(f"--ttl {text[:20]!r} is not a time: write 90s, 30m, 1h or 7d")
-    return int(match[1]) * _UNITS_S[match[2]]
+    sentence: str
+    code: str
+    exit_code: int
+    faults: tuple[NamedFault, ...] = ()
+    """Those of a declaration, each with its path."""
 
 
-# --- administrative routes ------------------------------------------------------------------------
+def fault_of(error: BaseException) -> Fault:
+    """Return how a command ends that raised ``error``."""
+    if isinstance(error, UsageFault):
+        return Fault(str(error), "USAGE", USAGE)
+    if isinstance(error, KeyboardInterrupt):
+        sentence = "interrupted; what was answered so far is done, the rest may be run again"
+        return Fault(sentence, "INTERRUPTED", INTERRUPTED)
+    if isinstance(error, LakeSyncError):
+        return _of_access(error) or _of_lakesync(error)
+    if type(error).__module__.startswith("botocore"):
+        return _of_aws(error)
+    if isinstance(error, ModuleNotFoundError) and _is_extra(error.name or ""):
+        from lakesync.installing import how_to_install
+
+        sentence = f"the command line needs {error.name}: run {how_to_install('cli')}"
+        return Fault(sentence, "USAGE", USAGE)
+    if isinstance(error, OSError) and "AWS Error " in str(error):
+        return _of_arrow(str(error))
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return Fault(f"{name}{error.strerror or error}", "OS_ERROR", FAILED)
+    return Fault(
+        f"a bug in lakesync ({type(error).__name__}); set LAKESYNC_DEBUG=1 to see where, and "
+        "report it",
+        "INTERNAL_ERROR",
+        FAILED,
+    )
 
 
-TIMEOUT_S: Final = 60.0
-"""Long enough for a flush."""
+def _is_extra(module: str) -> bool:
+    return bool(module) and module.partition(".")[0] != "lakesync"
 
 
-def call(url: str, token: str, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """Send a request to the gateway and return its JSON answer, or raise its error."""
-    import httpx
+def is_bug_to_show(error: BaseException) -> bool:
+    """Return whether the traceback is to be shown: a bug, with LAKESYNC_DEBUG set."""
+    known = isinstance(
+        error, LakeSyncError | UsageFault | OSError | KeyboardInterrupt | ModuleNotFoundError
+    )
+    return not known and bool(os.environ.get("LAKESYNC_DEBUG"))
 
-    from lakesync.client.gateway_http import checked_token, error_of, foreign, trusted
 
-    headers = {"Authorization": f"Bearer {checked_token(token)}"}
-    try:
-        answer = httpx.request(
-            method, url.rstrip("/") + path,
-            headers=headers, json=body, timeout=TIMEOUT_S, verify=trusted(),
-        )  # fmt: skip
-    except (httpx.HTTPError, httpx.InvalidURL) as exc:
-        raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
-    if not answer.is_success:
-        raise error_of(answer.status_code, answer.headers, answer.content)
-    try:
-        fields: dict[str, Any] = answer.json()
-    except ValueError:
-        fields = {}
-    is_json = answer.headers.get("content-type", "").startswith("application/json")
-    if not is_json or not isinstance(fields, dict | list):
-        raise foreign(answer.status_code, answer.headers, answer.content)
-    return fields
+def as_json(fault: Fault) -> str:
+    faults = [{"path": path, "error": message} for path, message in fault.faults]
+    shown = {"error": fault.sentence, "code": fault.code} | ({"faults": faults} if faults else {})
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def fault_line(fault: Fault, *, for_programs: bool) -> str:
+    return as_json(fault) if for_programs else f"error: {fault.sentence}"
+
+
+def _of_access(error: LakeSyncError) -> Fault | None:
+    """Return the fault of missing or void AWS credentials, where they caused an error of ours."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        cause = cause.__cause__ if cause else None
+        code = _code_of(cause)
+        if code in _VOID_CREDENTIALS:
+            return Fault(_CREDENTIALS, code, NO_ACCESS)
+        if code in _DENIED:
+            return Fault(f"AWS does not allow it to these credentials: {error}", code, NO_ACCESS)
+        if cause is not None and type(cause).__name__ in _NO_CREDENTIALS:
+            return _of_aws(cause)
+    return None
+
+
+def _code_of(cause: BaseException | None) -> str:
+    """Return what AWS calls a failure: in an error of botocore, or of our caller of DynamoDB."""
+    response = getattr(cause, "response", None)
+    if isinstance(response, dict):
+        return str(response.get("Error", {}).get("Code", ""))
+    return str(getattr(cause, "kind", ""))
+
+
+def _of_arrow(text: str) -> Fault:
+    """Decide what Arrow reports of S3 by its name for it: it carries no more than a sentence."""
+    name = text.partition("AWS Error ")[2].partition(" ")[0]
+    if name in {"ACCESS_DENIED", "FORBIDDEN"}:
+        sentence = f"AWS does not allow it to these credentials: {text.splitlines()[0]}"
+        return Fault(sentence, "AccessDenied", NO_ACCESS)
+    if name in {"INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN"}:
+        return Fault(_CREDENTIALS, name, NO_ACCESS)
+    if name in {"NETWORK_CONNECTION", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE"}:
+        return Fault(_UNREACHABLE, "UNREACHABLE", LATER)
+    return Fault(f"AWS refused it: {text.splitlines()[0]}", "AWS_ERROR", FAILED)
+
+
+def _of_lakesync(error: LakeSyncError) -> Fault:
+    if isinstance(error, AuthFailed | Forbidden | Revoked):
+        exit_code = NO_ACCESS
+    elif error.retry is Retry.LATER:
+        exit_code = LATER
+    else:
+        exit_code = FAILED
+    field = f" ({error.field})" if error.field and error.field not in error.message else ""
+    hint = "; pull again from 0: --since 0" if isinstance(error, CursorExpired) else ""
+    faults = error.faults if isinstance(error, InvalidInput) else ()
+    return Fault(f"{error.message}{field}{hint}", error.code, exit_code, faults)
+
+
+def _of_aws(error: BaseException) -> Fault:
+    """Decide by the name, not the class: importing botocore takes longer than most commands."""
+    name = type(error).__name__
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        code = str(response.get("Error", {}).get("Code", ""))
+        text = str(response.get("Error", {}).get("Message", "")).rstrip(".")
+        operation = getattr(error, "operation_name", "a call")
+        if code in _VOID_CREDENTIALS:
+            return Fault(_CREDENTIALS, code, NO_ACCESS)
+        if code in _DENIED:
+            sentence = f"AWS does not allow {operation} to these credentials: {text}"
+            return Fault(sentence, code, NO_ACCESS)
+        exit_code = LATER if code in _BUSY else FAILED
+        return Fault(f"AWS refused {operation}: {text or code}", code or "AWS_ERROR", exit_code)
+    if name in _NO_CREDENTIALS:
+        return Fault(_CREDENTIALS, "NO_CREDENTIALS", NO_ACCESS)
+    if name == "ProfileNotFound":
+        return Fault(f"{error}: set AWS_PROFILE to one that exists", "NO_CREDENTIALS", NO_ACCESS)
+    if name == "NoRegionError":
+        sentence = "no AWS region is set: set AWS_REGION, or name it in the stack file"
+        return Fault(sentence, "NO_REGION", USAGE)
+    if "Connect" in name or "Timeout" in name:
+        return Fault(_UNREACHABLE, "UNREACHABLE", LATER)
+    return Fault(f"the request to AWS failed: {error}", "AWS_ERROR", FAILED)

@@ -17,8 +17,8 @@ from decimal import Decimal
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.past import Moment, chosen, pinned
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.past import Moment, chosen, pinned
 from lakesync.core.names import CHANGES_SUFFIX, lake_database
 from lakesync.materialise.lake_catalogue import LakeCatalogue
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.connection import Aws
-    from lakesync.cli.past import AsOf
+    from lakesync.analysis.connection import Aws
+    from lakesync.analysis.past import AsOf
     from lakesync.materialise.views import GlueViews
 
 # --- the catalogue --------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake import declared_columns, history, written_names
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake import declared_columns, history, written_names
 from lakesync.core.column_types import Unfit, sql_value
 from lakesync.core.delta import NULL, Op, known_delta
 from lakesync.core.layout import MAIN_LANE
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.lake import Lake, Needed
-    from lakesync.cli.past import AsOf
+    from lakesync.analysis.lake import Lake, Needed
+    from lakesync.analysis.past import AsOf
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import CanonicalJson, Delta
     from lakesync.core.merge import RowState
@@ -169,7 +169,7 @@ def run(
 ) -> pa.Table:
     import duckdb
 
-    from lakesync.cli.lake import needed
+    from lakesync.analysis.lake import needed
 
     database = own_database()
     try:

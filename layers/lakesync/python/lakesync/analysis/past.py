@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from lakesync.cli.input_output import UsageFault
+from lakesync.analysis.connection import UsageFault
 from lakesync.core.clock import COUNTER_MAX, STAMP_MAX, stamp, stamp_ms
 from lakesync.core.merge import EMPTY, apply, as_read, view
 

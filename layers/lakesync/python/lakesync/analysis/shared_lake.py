@@ -11,8 +11,8 @@ import operator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake import (
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.lake import (
     ROW_ID,
     Lake,
     Needed,
@@ -21,7 +21,6 @@ from lakesync.cli.lake import (
     glue_views,
     open_catalogue,
 )
-from lakesync.cli.session import listed
 from lakesync.core.names import folded, lake_tables
 from lakesync.errors import AdapterFailed
 from lakesync.materialise.change_files import arrow_type
@@ -53,9 +52,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.connection import Aws
-    from lakesync.cli.lake import Comparison
-    from lakesync.cli.past import AsOf
+    from lakesync.analysis.connection import Aws
+    from lakesync.analysis.lake import Comparison
+    from lakesync.analysis.past import AsOf
 
 # --- administration -------------------------------------------------------------------------------
 
@@ -150,15 +149,6 @@ def share_states(aws: Aws) -> Iterator[dict[str, object]]:
         }
 
 
-def share_shown(aws: Aws, name: str) -> dict[str, object]:
-    """Return a share's tables, for an audit record."""
-    share = shares_of(aws).read(name)
-    if share is None:
-        return {"shared": False}
-    said = {"shared": True, "table": share.table, "gateways": share.gateways}
-    return {**said, "members": listed(list(share.members))}
-
-
 def _members(aws: Aws, share: Share, known: set[str]) -> Iterator[tuple[str, Member]]:
     """Yield the tables that belong to a share, by gateway, except those of known gateways."""
     catalogue, prefix = open_catalogue(aws), f"{aws.output('DatabasePrefix')}_"
@@ -229,7 +219,7 @@ class SharedLake:
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Return the rows of all gateways, as `lakesync.cli.lake.Lake.read` returns those of one.
+        """Return the rows of all gateways, as `Lake.read` returns those of one.
 
         A gateway that a filter excludes is not read; one without the table then has no rows.
         """

@@ -3,8 +3,3 @@
 `app` lists the commands, which are modules of `commands`. They import large packages inside their
 functions, so that ``lakesync --help`` answers at once.
 """
-
-from typing import Final
-
-DOORS: Final = ("connection", "input_output", "lake", "lake_queries", "past", "shared_lake")
-"""What other folders may import."""

@@ -11,7 +11,7 @@ def main() -> None:
     try:
         from lakesync.cli.app import app
     except ModuleNotFoundError as exc:
-        from lakesync.cli.input_output import fault_line, fault_of
+        from lakesync.analysis.connection import fault_line, fault_of
 
         fault = fault_of(exc)
         sys.stderr.write(fault_line(fault, for_programs=for_programs) + "\n")

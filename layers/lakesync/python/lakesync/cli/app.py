@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from lakesync.analysis.connection import USAGE, Fault, fault_line
 from lakesync.cli.commands import (
     access,
     backlog,
@@ -26,7 +27,6 @@ from lakesync.cli.commands import (
     stack,
     tables,
 )
-from lakesync.cli.input_output import USAGE, Fault, fault_line
 from lakesync.cli.nouns import ACCESS, ACTIONS, CONNECTORS, DESTINATIONS, FLOWS
 from lakesync.cli.session import unwrapped
 

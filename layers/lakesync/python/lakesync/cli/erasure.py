@@ -33,8 +33,8 @@ from lakesync.wire.records import decode_records, decode_row_state
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakesync.cli.lake import Lake
-    from lakesync.cli.lake_queries import LakeChanges
+    from lakesync.analysis.lake import Lake
+    from lakesync.analysis.lake_queries import LakeChanges
     from lakesync.cli.session import Session
     from lakesync.core.delta import CanonicalJson
     from lakesync.ports import Buffer, ObjectStore, RowKey
@@ -121,8 +121,8 @@ def _in_batch(body: bytes, key: RowKey) -> int:
 
 
 def lake_changes(session: Session, gateway: str, table: str) -> LakeChanges:
-    from lakesync.cli.lake import Lake
-    from lakesync.cli.lake_queries import LakeChanges
+    from lakesync.analysis.lake import Lake
+    from lakesync.analysis.lake_queries import LakeChanges
 
     return LakeChanges(Lake(session.aws, gateway), table)
 

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lakesync.cli.input_output import UsageFault
+from lakesync.analysis.connection import UsageFault
 from lakesync.client import Client
 from lakesync.client.storage.private_files import make_folder
 from lakesync.client.storage.stored_state import states_in

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from lakesync.cli.connection import objects_under
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake import declared_columns, history
+from lakesync.analysis.connection import UsageFault, objects_under
+from lakesync.analysis.lake import declared_columns, history
+from lakesync.analysis.shared_lake import shares_of
 from lakesync.cli.session import listed
-from lakesync.cli.shared_lake import shares_of
 from lakesync.core.clock import stamp_ms
 from lakesync.core.deliveries import CLAIMS, CLAIMS_FAILED
 from lakesync.core.names import CHANGES_SUFFIX
@@ -46,8 +45,8 @@ from lakesync.materialise.views import ViewedTable, views_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakesync.cli.connection import Aws
-    from lakesync.cli.lake import Lake
+    from lakesync.analysis.connection import Aws
+    from lakesync.analysis.lake import Lake
     from lakesync.cli.session import Session
     from lakesync.materialise.views import GlueViews, View
 
@@ -59,7 +58,7 @@ _DATA: Final = 0
 
 def lake_figures(session: Session, table: str | None) -> dict[str, dict[str, Any]]:
     """Return the figures of one table and its history, or of all; every unnamed snapshot is old."""
-    from lakesync.cli.lake import Lake
+    from lakesync.analysis.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)
     now_ms = time.time_ns() // 1_000_000
@@ -249,6 +248,15 @@ def views_of_share(aws: Aws, name: str, engine: str, catalogue: str) -> list[tup
     over = ((one.database, view) for one in share.members.values()
             for view in views_of(one.viewed(), engine, catalogue))  # fmt: skip
     return [*over, *((place, view) for view in shared_views(share, engine, catalogue))]
+
+
+def share_shown(aws: Aws, name: str) -> dict[str, object]:
+    """Return a share's tables, for an audit record."""
+    share = shares_of(aws).read(name)
+    if share is None:
+        return {"shared": False}
+    said = {"shared": True, "table": share.table, "gateways": share.gateways}
+    return {**said, "members": listed(list(share.members))}
 
 
 def views_shown(glue: GlueViews, tables: Sequence[ViewedTable]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from lakesync.cli.past import instant
+from lakesync.analysis.past import instant
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 

@@ -19,11 +19,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from lakesync.cli.connection import paged, stack_resources
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.lake import described, open_catalogue
+from lakesync.analysis.connection import UsageFault, paged, stack_resources
+from lakesync.analysis.lake import described, open_catalogue
+from lakesync.analysis.shared_lake import leave_shares
 from lakesync.cli.session import listed
-from lakesync.cli.shared_lake import leave_shares
 from lakesync.core.names import lake_database
 from lakesync.core.wording import plural
 from lakesync.errors import AdapterFailed, Conflict, Unavailable
@@ -33,7 +32,7 @@ from lakesync.materialise.lake_schema import STACK
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
 
 # --- the catalogue --------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import sys
 import time
 from contextlib import ExitStack, contextmanager
@@ -27,16 +28,19 @@ from uuid import uuid4
 
 import typer
 
-from lakesync.cli.connection import CLIENT, Aws, Connection, Given, resolve
-from lakesync.cli.input_output import (
+from lakesync.analysis.connection import (
+    CLIENT,
+    Aws,
+    Connection,
     Fault,
-    Output,
+    Options,
     UsageFault,
     fault_line,
     fault_of,
     is_bug_to_show,
-    quiet_pipe,
+    resolve,
 )
+from lakesync.cli.input_output import Output, quiet_pipe
 from lakesync.errors import (
     Forbidden,
     GatewayDeleted,
@@ -49,7 +53,7 @@ from lakesync.errors import (
 from lakesync.ports import AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.client import HttpTransport
     from lakesync.gateway.admin_changes import Audit, Who
@@ -61,7 +65,7 @@ OWN_TOKEN_S: Final = 900
 class Session:
     """The connection, clients and output of a command. Everything is created lazily."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Options) -> None:
         self._given = given
         self._open = ExitStack()
         self.out = Output(json_lines=given.json)
@@ -91,8 +95,6 @@ class Session:
 
     def token(self, role: str = "client") -> str:
         """Return the token that was set, or else sign one for a few minutes."""
-        from lakesync.cli.connection import sign
-
         connection = self.connection
         if connection.token:
             return connection.token
@@ -106,8 +108,6 @@ class Session:
     @property
     def client_id(self) -> str:
         """The client id of this command: the given one, else the token's user."""
-        from lakesync.cli.connection import subject
-
         client, token = self.connection.client, self.connection.token
         return (subject(token) if token and client == CLIENT else None) or client
 
@@ -127,8 +127,6 @@ class Session:
         return self._open.enter_context(transport)
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        from lakesync.cli.connection import call
-
         return call(self.url, self.token("admin"), method, path, body)
 
     def admin(
@@ -191,7 +189,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def run(**values: Any) -> None:
-        given = Given(**{name: values.pop(name) for name in shared})
+        given = Options(**{name: values.pop(name) for name in shared})
         session = Session(given)
         try:
             with quiet_pipe(), session:
@@ -231,6 +229,73 @@ def unwrapped(text: str) -> str:
     return "\n\n".join(
         part if part.startswith("Example:") else part.replace("\n", " ") for part in paragraphs
     )
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_TTL: Final = re.compile(r"([0-9]{1,6})([smhd])")
+
+
+def sign(claims: Mapping[str, object], ttl_s: int, secret: str, now_s: int) -> str:
+    """Return an HS256 token that is valid for ``ttl_s`` seconds from ``now_s``."""
+    import jwt
+
+    return jwt.encode({**claims, "iat": now_s, "exp": now_s + ttl_s}, secret, algorithm="HS256")
+
+
+def subject(token: str) -> str | None:
+    """Return the subject of a token; None if it cannot be read."""
+    import jwt
+
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return None
+    sub = claims.get("sub")
+    return sub if isinstance(sub, str) else None
+
+
+def ttl_s(text: str) -> int:
+    """Read a time to live: ``90s``, ``30m``, ``1h``, ``7d``."""
+    match = _TTL.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise UsageFault(f"--ttl {text[:20]!r} is not a time: write 90s, 30m, 1h or 7d")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+# --- administrative routes ------------------------------------------------------------------------
+
+
+TIMEOUT_S: Final = 60.0
+"""Long enough for a flush."""
+
+
+def call(url: str, token: str, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """Send a request to the gateway and return its JSON answer, or raise its error."""
+    import httpx
+
+    from lakesync.client.gateway_http import checked_token, error_of, foreign, trusted
+
+    headers = {"Authorization": f"Bearer {checked_token(token)}"}
+    try:
+        answer = httpx.request(
+            method, url.rstrip("/") + path,
+            headers=headers, json=body, timeout=TIMEOUT_S, verify=trusted(),
+        )  # fmt: skip
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
+    if not answer.is_success:
+        raise error_of(answer.status_code, answer.headers, answer.content)
+    try:
+        fields: dict[str, Any] = answer.json()
+    except ValueError:
+        fields = {}
+    is_json = answer.headers.get("content-type", "").startswith("application/json")
+    if not is_json or not isinstance(fields, dict | list):
+        raise foreign(answer.status_code, answer.headers, answer.content)
+    return fields
 
 
 # --- existence of the gateway ---------------------------------------------------------------------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from lakesync.client import Client
 
 SCRATCH: Final = "lakesync-smoke"
@@ -59,7 +59,7 @@ class Scratch:
     user: str
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        from lakesync.cli.connection import call
+        from lakesync.cli.session import call
 
         return call(self.url, self.token(self.user, "admin"), method, path, body)
 
@@ -151,8 +151,8 @@ class Job:
 
     def lake(self, aws: Aws, timeout_s: int) -> str:
         """Wait until the lake's table holds both rows."""
+        from lakesync.analysis.lake import ROW_ID, Lake
         from lakesync.cli.commands.backlog import wait_for_lake
-        from lakesync.cli.lake import ROW_ID, Lake
 
         wait_for_lake(aws, self._scratch.gateway, timeout_s)
         lake = Lake(aws, self._scratch.gateway)

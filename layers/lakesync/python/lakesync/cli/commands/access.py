@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import Cell, UsageFault
+from lakesync.analysis.connection import UsageFault
 from lakesync.cli.nouns import Kind, revoked_kind
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from lakesync.cli.input_output import Cell
 
 # --- token ----------------------------------------------------------------------------------------
 
@@ -57,7 +59,7 @@ def token(
       lakesync token --user ann --ttl 7d
       lakesync token --client ops --role admin --claim region=eu
     """
-    from lakesync.cli.connection import sign, ttl_s
+    from lakesync.cli.session import sign, ttl_s
 
     if role not in ROLES:
         raise UsageFault(f"--role {role[:20]!r} is none: use {' or '.join(ROLES)}")
@@ -439,7 +441,7 @@ def _ms(moment: str) -> int:
 
 def _moment(text: str | None, option: str) -> str | None:
     """Return a time in the form that the API accepts."""
-    from lakesync.cli.connection import ttl_s
+    from lakesync.cli.session import ttl_s
 
     if text is None:
         return None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.connection import objects_under, paged
-from lakesync.cli.input_output import FAILED, UsageFault, read_json
+from lakesync.analysis.connection import FAILED, UsageFault, objects_under, paged
+from lakesync.cli.input_output import read_json
 from lakesync.cli.session import Session, audited, command, must_exist, must_exist_in_stack
 from lakesync.core.deliveries import CLAIMS
 from lakesync.core.wording import plural
@@ -17,7 +17,7 @@ from lakesync.errors import Unavailable
 from lakesync.ports.stores import STACK
 
 if TYPE_CHECKING:
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
 
 # --- flush ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from lakesync.cli.input_output import FAILED, LATER, UsageFault, objects_in, read_text
+from lakesync.analysis.connection import FAILED, LATER, UsageFault
+from lakesync.cli.input_output import objects_in, read_text
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 

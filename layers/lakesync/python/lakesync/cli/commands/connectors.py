@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import Cell, UsageFault, read_json
+from lakesync.analysis.connection import UsageFault
+from lakesync.cli.input_output import Cell, read_json
 from lakesync.cli.nouns import CONNECTORS
 from lakesync.cli.session import Session, command
 from lakesync.core.wording import plural

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakesync.cli.input_output import UsageFault
+from lakesync.analysis.connection import UsageFault
 from lakesync.cli.session import Session, command
 from lakesync.core.wording import plural
 from lakesync.errors import Conflict, NotFound, ValidationFailed

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.analysis.connection import FAILED, UsageFault
 from lakesync.cli.commands.gateways import now_ms, stores
-from lakesync.cli.input_output import FAILED, UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist
 from lakesync.connectors.state import erase_rows as erase_from_connectors
 from lakesync.core.deliveries import CLAIMS, STAGING

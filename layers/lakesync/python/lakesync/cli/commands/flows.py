@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lakesync.cli.input_output import UsageFault, read_json, read_yaml
+from lakesync.analysis.connection import UsageFault
+from lakesync.cli.input_output import read_json, read_yaml
 from lakesync.cli.nouns import DESTINATIONS, FLOWS, REMOVE, end_of, errors_of
 from lakesync.cli.session import Session, command
 from lakesync.core.wording import plural

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import FAILED, Cell, UsageFault
+from lakesync.analysis.connection import FAILED, UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist_in_stack
 from lakesync.core.wording import plural
 from lakesync.errors import NotFound, Unavailable
@@ -23,7 +23,7 @@ from lakesync.ports import Quota
 
 if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints, Manifest
-    from lakesync.cli.input_output import Output
+    from lakesync.cli.input_output import Cell, Output
     from lakesync.ports import Buffer, ObjectStore, QuotaStore
 
 # --- gateways -------------------------------------------------------------------------------------
@@ -135,8 +135,8 @@ def find_row(
     Example:
       lakesync gateways find-row prod users ann
     """
+    from lakesync.analysis.lake import Lake
     from lakesync.cli.erasure import copies
-    from lakesync.cli.lake import Lake
 
     session.use(name)
     buffer, objects = stores(session)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from lakesync.cli.input_output import UsageFault
-from lakesync.cli.past import Cell, as_of, cells, instant, last_commit, moment_text
-from lakesync.cli.past import as_of as read_as_of
+from lakesync.analysis.connection import UsageFault
+from lakesync.analysis.past import Cell, as_of, cells, instant, last_commit, moment_text
+from lakesync.analysis.past import as_of as read_as_of
 from lakesync.cli.session import Session, command, must_exist_in_stack
 from lakesync.core.names import CHANGES_SUFFIX
 from lakesync.core.wording import plural
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakesync.cli.lake import Lake
-    from lakesync.cli.lake_queries import LakeChanges, RowDiff, Tables, Tail
-    from lakesync.cli.past import AsOf
+    from lakesync.analysis.lake import Lake
+    from lakesync.analysis.lake_queries import LakeChanges, RowDiff, Tables, Tail
+    from lakesync.analysis.past import AsOf
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
@@ -77,8 +77,8 @@ def query(
       lakesync query "select * from flights where day = '2013-01-01'" --to day.parquet
       lakesync query "select _gateway, count(*) from flights group by 1" --shared
     """
+    from lakesync.analysis.lake_queries import run
     from lakesync.cli.input_output import check_format, write_rows
-    from lakesync.cli.lake_queries import run
 
     moment = None if as_of is None else read_as_of(as_of)
     if to is not None:
@@ -95,8 +95,8 @@ def query(
 
 
 def _tables(session: Session, *, shared: bool, changes: bool) -> Tables:
-    from lakesync.cli.lake import Lake
-    from lakesync.cli.shared_lake import shared_lake
+    from lakesync.analysis.lake import Lake
+    from lakesync.analysis.shared_lake import shared_lake
 
     if shared and changes:
         raise UsageFault("gateways share rows, not histories: pass --shared or --changes")
@@ -150,9 +150,9 @@ def history(
       lakesync history flights UA1545-2013-01-01
       lakesync history todos t1 --column title --to t1.csv
     """
+    from lakesync.analysis.lake import Lake
+    from lakesync.analysis.lake_queries import LakeChanges
     from lakesync.cli.input_output import check_format
-    from lakesync.cli.lake import Lake
-    from lakesync.cli.lake_queries import LakeChanges
 
     if to is not None:
         check_format(to)
@@ -177,8 +177,8 @@ def history(
 
 def tail_of(session: Session, changes: LakeChanges, row: str | None = None) -> Tail | None:
     """Read a table's deltas that are only in the log; None, and a note, if that fails."""
+    from lakesync.analysis.lake_queries import read_tail
     from lakesync.cli.commands.gateways import stores
-    from lakesync.cli.lake_queries import read_tail
 
     def wants(delta: Delta) -> bool:
         is_row = row is None or delta.row_id == row
@@ -345,8 +345,8 @@ def diff(
 def _compare(
     session: Session, table: Opened, moments: tuple[AsOf, AsOf | None], file: Path | None
 ) -> None:
+    from lakesync.analysis.lake_queries import pasts, row_diffs
     from lakesync.cli.input_output import write_rows
-    from lakesync.cli.lake_queries import pasts, row_diffs
 
     counts, shown = Counts(), Shown()
     lake, changes, tail = table
@@ -385,8 +385,8 @@ class Opened(NamedTuple):
 
 def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
     """Open the places where all deltas of a table are."""
-    from lakesync.cli.lake import Lake
-    from lakesync.cli.lake_queries import LakeChanges
+    from lakesync.analysis.lake import Lake
+    from lakesync.analysis.lake_queries import LakeChanges
 
     lake = Lake(session.aws, session.connection.gateway)
     changes = LakeChanges(lake, table)
@@ -411,7 +411,7 @@ def span_of(
 
 def commit_of(lake: Lake, wanted: AsOf) -> Stamp:
     """Return the last commit at a point in time, or of any table's snapshot."""
-    from lakesync.cli.lake import history
+    from lakesync.analysis.lake import history
 
     return last_commit(wanted, (history(lake.table(name)) for name in lake.names()))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import UsageFault
+from lakesync.analysis.connection import UsageFault
 from lakesync.cli.session import Session, audited, command, must_exist_in_stack
 from lakesync.core.wording import plural
 from lakesync.errors import AdapterFailed, NotFound
@@ -17,7 +17,7 @@ from lakesync.ports.stores import STACK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakesync.cli.lake import Lake
+    from lakesync.analysis.lake import Lake
     from lakesync.materialise.sharing import Share
     from lakesync.materialise.views import View, ViewedTable
 
@@ -42,8 +42,8 @@ def status(session: Session, *, table: _Table = None) -> None:
     Example:
       lakesync lake status
     """
+    from lakesync.analysis.shared_lake import share_states
     from lakesync.cli.lake_tables import table_states
-    from lakesync.cli.shared_lake import share_states
 
     with session.out.progress("reading the lake …"):
         lake = lake_of(session, table)
@@ -151,7 +151,7 @@ def repair(
 
 def lake_of(session: Session, table: str | None) -> Lake:
     """Return the gateway's tables in the lake; refuse another table than these."""
-    from lakesync.cli.lake import Lake
+    from lakesync.analysis.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)
     must_exist_in_stack(session, lake.names())
@@ -289,7 +289,8 @@ def share(
       lakesync lake share flights
       lakesync lake share flights --as flights_eu --gateways "*-eu"
     """
-    from lakesync.cli.shared_lake import declare, keep_views, share_shown, shares_of
+    from lakesync.analysis.shared_lake import declare, keep_views, shares_of
+    from lakesync.cli.lake_tables import share_shown
     from lakesync.core.names import in_words
     from lakesync.materialise.sharing import shared_database
 
@@ -325,7 +326,8 @@ def unshare(
     Example:
       lakesync lake unshare flights
     """
-    from lakesync.cli.shared_lake import share_shown, withdraw
+    from lakesync.analysis.shared_lake import withdraw
+    from lakesync.cli.lake_tables import share_shown
 
     shows = partial(share_shown, session.aws, name)
     with audited(session, "unshareLakeTable", name, shows, gateway=STACK):
@@ -434,7 +436,7 @@ def _print(
 
 def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
     """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable."""
-    from lakesync.cli.lake import glue_views
+    from lakesync.analysis.lake import glue_views
     from lakesync.cli.lake_tables import views_shown
 
     glue = glue_views(session.aws)

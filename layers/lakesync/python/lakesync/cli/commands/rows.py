@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from lakesync.analysis.connection import FAILED, UsageFault
+from lakesync.analysis.past import as_of, moment_text
 from lakesync.cli.commands.history import Counts, Shown, commit_of, opened
-from lakesync.cli.input_output import FAILED, UsageFault
-from lakesync.cli.past import as_of, moment_text
 from lakesync.cli.session import Session, command
 from lakesync.core.clock import stamp
 from lakesync.core.delta import NULL, Op, make_delta, parse
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lakesync.adapters.database import PlacedDelta
+    from lakesync.analysis.lake_queries import LakeChanges, RowDiff
     from lakesync.cli.commands.history import Opened
-    from lakesync.cli.lake_queries import LakeChanges, RowDiff
     from lakesync.client import HttpTransport
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -271,7 +271,7 @@ def _same(session: Session, path: Path, wanted: Selection) -> Plan:
 
 def _make(session: Session, there: Opened, wanted: Selection, path: Path, *, is_all: bool) -> Plan:
     """Write a plan and show its first changes; with ``is_all``, print it as the answer."""
-    from lakesync.cli.lake_queries import matching, pasts, row_diffs
+    from lakesync.analysis.lake_queries import matching, pasts, row_diffs
 
     tail = there.tail.deltas if there.tail else ()
     until = max(there.changes.until, there.tail.until if there.tail else 0)

@@ -21,10 +21,10 @@ from uuid import uuid4
 
 import typer
 
+from lakesync.analysis.connection import FAILED, UsageFault, fault_of
 from lakesync.cli.cost import AMOUNTS, CHOICES, MONTH_DAYS, Description, described, option
 from lakesync.cli.cost.bill import DAYS_MAX, as_json, shares, show
 from lakesync.cli.doctor import Verdict
-from lakesync.cli.input_output import FAILED, UsageFault, fault_of
 from lakesync.cli.session import OWN_TOKEN_S, Session, audited, command
 from lakesync.cli.smoke import SCRATCH, Failed, Job, Scratch
 from lakesync.core.wording import plural
@@ -259,14 +259,14 @@ def _done(session: Session, name: str, step: Callable[[], str]) -> bool:
 
 
 def _user(session: Session) -> str:
-    from lakesync.cli.connection import subject
+    from lakesync.cli.session import subject
 
     return (subject(session.place.token) if session.place.token else None) or _USER
 
 
 def _token(session: Session, scratch: str) -> Callable[[str, str], str]:
     """Return a signer of tokens for the scratch gateway, or gives the one that was set."""
-    from lakesync.cli.connection import sign
+    from lakesync.cli.session import sign
 
     given = session.place.token
     secret = "" if given else session.aws.jwt_secret()
@@ -484,7 +484,7 @@ def delete(
       lakesync stack delete trial
       lakesync stack delete trial --yes trial
     """
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from lakesync.cli.removal import StackRemoval
 
     if yes and yes != name:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lakesync.cli.input_output import FAILED, Cell, UsageFault, read_json, read_objects
+from lakesync.analysis.connection import FAILED, UsageFault
+from lakesync.cli.input_output import Cell, read_json, read_objects
 from lakesync.cli.session import Session, command, must_exist
 from lakesync.core.wording import plural
 from lakesync.errors import RulesRefused

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.analysis.connection import UsageFault
 from lakesync.cli.cost import counts
 from lakesync.cli.cost.counts import CALL_MS, COLD_MS, HANDLER_MS, S3_MS, Count, invoked
-from lakesync.cli.input_output import UsageFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,16 +19,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.cli.connection import paged, stack_resources
+from lakesync.analysis.connection import UsageFault, paged, stack_resources
 from lakesync.cli.cost import MONTH_DAYS, SECRETS, SWEEP_TRANSITIONS, Event, events
 from lakesync.cli.cost.counts import MERGE_READS, MERGE_WRITES, Count
-from lakesync.cli.input_output import UsageFault, read_json
+from lakesync.cli.input_output import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from lakesync.cli.cost import Description
     from lakesync.cli.input_output import Output
 

@@ -15,12 +15,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.connection import stack_resources
+from lakesync.analysis.connection import stack_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
 
 EXIT_WELL: Final = 0
 EXIT_WRONG: Final = 1

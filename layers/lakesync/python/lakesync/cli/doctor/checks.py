@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from lakesync.analysis.connection import NO_ACCESS, fault_of, is_bug_to_show
 from lakesync.cli.doctor import Diagnosis, Verdict, note, unchecked, well, wrong
 from lakesync.cli.doctor.deployer import Asker, admission, filled, statements
 from lakesync.cli.doctor.deployment import (
@@ -40,12 +41,11 @@ from lakesync.cli.doctor.progress import (
     check_schedules,
 )
 from lakesync.cli.doctor.protection import check_bucket, check_permissions, check_restore
-from lakesync.cli.input_output import NO_ACCESS, fault_of, is_bug_to_show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from lakesync.cli.connection import Aws
+    from lakesync.analysis.connection import Aws
     from lakesync.cli.doctor import Deployed
 
 Subject = TypeVar("Subject")

@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.connection import paged
+from lakesync.analysis.connection import paged
 from lakesync.cli.doctor import excused, note, unchecked, well, wrong
 from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.core.wording import plural

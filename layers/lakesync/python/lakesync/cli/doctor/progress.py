@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.analysis.connection import paged
 from lakesync.cli.commands.backlog import QUEUES, depth_of, latest_runs
-from lakesync.cli.connection import paged
 from lakesync.cli.doctor import duration, excused, unchecked, well, wrong
 from lakesync.core.clock import stamp_ms
 from lakesync.core.deliveries import (
