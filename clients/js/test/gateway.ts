@@ -1,28 +1,43 @@
-/** A gateway that accepts or refuses each edit, and brings nothing: for tests of what is above it. */
+/** A gateway that accepts or refuses each edit: for tests of what is above the client. */
 
 import { Client } from "../src/index.js";
+import { max } from "../src/stamp.js";
 
 /** Why an edit is refused: its code; nothing if it is accepted. */
 export type Refusing = (edit: { table: string; columns: Record<string, unknown> }) => string;
 
 /** Open a client in memory whose gateway refuses what `refusing` says. */
 export async function openClient(refusing: Refusing = () => ""): Promise<Client> {
+  const log: { commit: bigint; delta: any }[] = [];
   let last = 0n;
-  const answers = (path: string, body: any): object => {
-    if (path.endsWith("/schema")) return { tables: [] };
-    if (path.endsWith("/pull")) {
-      return { deltas: [], serverHlc: String(last), hasMore: false, epoch: "e1" };
-    }
-    const results: object[] = body.deltas.flatMap((delta: any, index: number) => {
+
+  const pushed = (deltas: any[]): object => {
+    const results: object[] = [];
+    deltas.forEach((delta, index) => {
       const columns = Object.fromEntries(
         delta.columns.map((each: any) => [each.column, each.value]),
       );
       const code = refusing({ table: delta.table, columns });
-      if (!code) last = BigInt(delta.hlc) > last ? BigInt(delta.hlc) : last;
-      return code ? [{ index, deltaId: delta.deltaId, code, error: `refused: ${code}` }] : [];
+      const error = `refused: ${code}`;
+      if (code) results.push({ index, deltaId: delta.deltaId, code, error });
+      else
+        log.push({
+          commit: (last = [last + 1n, BigInt(delta.hlc)].reduce((one, other) => max(one, other))),
+          delta,
+        });
     });
-    const accepted = body.deltas.length - results.length;
+    const accepted = deltas.length - results.length;
     return { serverHlc: String(last), accepted, results, serverTimeMs: Date.now(), epoch: "e1" };
+  };
+
+  const pulled = (since: string): object => {
+    const deltas = log.filter(({ commit }) => commit > BigInt(since)).map(({ delta }) => delta);
+    return { deltas, serverHlc: String(last), hasMore: false, epoch: "e1" };
+  };
+
+  const answers = (path: string, body: any): object => {
+    if (path.endsWith("/schema")) return { tables: [] };
+    return path.endsWith("/pull") ? pulled(body.since) : pushed(body.deltas);
   };
   const opened = await Client.open({
     url: "https://gateway.example",

@@ -126,7 +126,8 @@ test("a thousand components that come and go leave no listener", async () => {
   assert.equal(listenersOf(client), 0);
 });
 
-test("a component suspends until its rows are there, and shows them later", async () => {
+test("a component suspends until its rows are there, and shows them later", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
   await add("r1", "Milk");
   let waits = 0;
   const Wait: FC = () => `wait ${++waits}`;
@@ -155,7 +156,8 @@ test("a component that suspended and never came leaves no listener", async (cont
   assert.equal(listenersOf(client), 0);
 });
 
-test("on a server nothing is read, and the browser takes over from it", async () => {
+test("on a server nothing is read, and the browser takes over from it", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
   await add("r1", "Milk");
   const page = provided(client, h(Suspense, null, h(Todos, { suspense: true })));
   const html = renderToString(page);

@@ -19,3 +19,7 @@ function sizeOf(module: string): number {
 test("the hooks of React are at most 2 KB", () => {
   assert.ok(sizeOf("react") <= 2_048, `${sizeOf("react")} bytes`);
 });
+
+test("the collections of TanStack DB are at most 4 KB", () => {
+  assert.ok(sizeOf("tanstack") <= 4_096, `${sizeOf("tanstack")} bytes`);
+});
