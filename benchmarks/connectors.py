@@ -14,7 +14,7 @@ from benchmarks.entries import at_least, at_most, sized
 from lakesync.adapters.network import ANYWHERE
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
-from lakesync.connectors.poll import Poll
+from lakesync.connectors.poll import Poll, Route
 from lakesync.connectors.state import DeadLetters, Deletions, PollState
 from lakesync.core.messages import PushReceipt
 from lakesync.declare.flows import read_connector
@@ -116,7 +116,7 @@ def _poll(database: Database, push: Any, wall_clock: Any) -> int:
     storage, state = Storage(Objects(), "g", "c"), PollState()
     connector = SqlConnector(PostgresSource(settings, ANYWHERE), settings, storage)
     poll = Poll(
-        "c", connector, settings.named(), push=push, letters=DeadLetters(storage),
+        "c", Route(connector, settings.named(), push), letters=DeadLetters(storage),
         deletions=Deletions(storage), save=_saved, wall_clock=wall_clock,
     )  # fmt: skip
     polled = poll.run(state, lambda: True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Change, SourcePage, Storage, Unreadable
 from lakesync.connectors.pages import AHEAD_MS_MAX, refused_in
-from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled
+from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled, Route
 from lakesync.connectors.state import (
     CONNECTOR_DEAD_LETTERS_MAX,
     CURSOR_BYTES_MAX,
@@ -114,7 +114,7 @@ class World:
     def poll(self, has_time: Callable[[], bool] = lambda: True) -> Polled:
         """Go on as a new process."""
         poll = Poll(
-            "c", self.source, self.tables, push=self.push, letters=self.letters(),
+            "c", Route(self.source, self.tables, self.push), letters=self.letters(),
             deletions=self.deletions(), save=self.save, wall_clock=self.time.wall_clock,
         )  # fmt: skip
         self.time.sleep_ms(5)

@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.adapters.database import Position, TableBatch
 from lakesync.connectors import FEED, Change
-from lakesync.connectors.poll import Poll
+from lakesync.connectors.poll import Poll, Route
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterTimedOut
@@ -133,9 +133,9 @@ def test_continued_poll_fences_only_the_tables_of_its_feed() -> None:
     def polled(has_time: Callable[[], bool] = lambda: True) -> str:
         fenced.append([])
         poll = Poll(
-            "c", world.source, world.tables, push=world.push, letters=world.letters(),
-            deletions=world.deletions(), save=world.save, wall_clock=world.time.wall_clock,
-            fence=fenced[-1].append,
+            "c", Route(world.source, world.tables, world.push, fence=fenced[-1].append),
+            letters=world.letters(), deletions=world.deletions(), save=world.save,
+            wall_clock=world.time.wall_clock,
         )  # fmt: skip
         world.time.sleep_ms(5)
         return poll.run(world.state, has_time).status

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.connectors.large_polls import PATIENCE_S_MAX, OneWriter, StretchRead, Work, read_whole
+from lakesync.connectors.large_polls import (
+    PATIENCE_S_MAX,
+    OneWriter,
+    StretchRead,
+    Work,
+    read_stretch,
+)
 from lakesync.connectors.port import Storage, Stretch
 from lakesync.connectors.registry import definition_from
 from lakesync.core.destinations import Destination
@@ -144,7 +150,7 @@ def read_with(faults: list[LakeSyncError]) -> tuple[StretchRead, list[float], Wo
     work = Work(GATEWAY, "flow", stored.definition, SOURCE_TABLE, 1, frozenset())
     waited: list[float] = []
     route = route._replace(push=push)
-    return read_whole(route, work, stretch, world.time.wall_clock, waited.append), waited, world
+    return read_stretch(route, work, stretch, world.time.wall_clock, waited.append), waited, world
 
 
 @pytest.mark.law("Y11", "Y9")

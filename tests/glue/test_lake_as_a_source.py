@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lakesync.adapters.database import ORDINAL_END, Position, values_of
-from lakesync.connectors.port import Brought
+from lakesync.connectors.port import BroughtRows
 from lakesync.core.merge import fold
 from lakesync.flows.database_sources import LedgerSource
 from lakesync.materialise.lake_catalogue import LakePlace
@@ -77,7 +77,7 @@ def test_lake_as_a_source_has_the_rows_history_and_columns_of_the_gateway(lake: 
 def test_a_flow_follows_the_lake_by_its_commits(lake: Lake) -> None:
     """What is in the changes table alone, as its merge is left to Spark, comes with the merge."""
     deltas = begun(lake)
-    source = LedgerSource(database_of(lake), ["todos"], lambda *_: Brought((), ""))
+    source = LedgerSource(database_of(lake), ["todos"], lambda *_: BroughtRows((), ""))
     read, cursor = dict[str, Any](), ""
 
     def follow() -> None:

@@ -10,7 +10,7 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.large_polls import LargePolls, read_whole
+from lakesync.connectors.large_polls import LargePolls, read_stretch
 from lakesync.connectors.port import Storage
 from lakesync.connectors.registry import definition_from
 from lakesync.core.flows import CONNECTORS, DATABASES, LAKES
@@ -180,7 +180,7 @@ class Runs:
             storage = Storage(polling.objects, work.gateway, work.name)
             route = routes.route(work.gateway, work.name, definition_from(work.definition), storage)
             with closing(route.connector), closing(route):
-                return read_whole(
+                return read_stretch(
                     route, work, stretch, polling.wall_clock,
                     lambda seconds: self.world.scheduler.sleep(seconds * 1_000),
                 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.large_polls import read_gathered
+from lakesync.connectors.large_polls import read_stretch
 from lakesync.errors import AdapterFailed, Conflict, LakeSyncError
 from tests.simulation.scheduler import Event
 
@@ -74,7 +74,7 @@ class Writer:
         def read_all() -> None:
             try:
                 for one in stretches:
-                    read.append(read_gathered(self._route, work, one, self._wall_clock, sleep))
+                    read.append(read_stretch(self._route, work, one, self._wall_clock, sleep))
             finally:
                 ended.set()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import FEED, Storage
 from lakesync.connectors.missing_rows import brought_by
-from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.poll import Poll, Polled, Route
 from lakesync.connectors.state import DeadLetters, Deletions, PollState, state_from
 from lakesync.core.delta import parse
 from lakesync.core.merge import view
@@ -200,7 +200,7 @@ class CaptureWorld:
         left = iter(range(pages))
         connector = self.connector()
         poll = Poll(
-            "c", connector, self.settings.named(), push=self.push,
+            "c", Route(connector, self.settings.named(), self.push),
             letters=DeadLetters(self.storage()), deletions=Deletions(self.storage()),
             save=self.save, wall_clock=self.time.wall_clock,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore
 from lakesync.connectors.connector_admin import ConnectorAdmin
 from lakesync.connectors.incoming_webhooks import Webhooks
-from lakesync.connectors.large_polls import LargePolls, read_whole
+from lakesync.connectors.large_polls import LargePolls, read_stretch
 from lakesync.connectors.polls import Polls
 from lakesync.connectors.port import Outside, Storage
 from lakesync.connectors.registry import definition_from
@@ -28,7 +28,7 @@ from tests.support.lake import Objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.connectors.large_polls import Brought, StretchRead, Work
+    from lakesync.connectors.large_polls import JobResult, StretchRead, Work
     from lakesync.connectors.port import Stretch
     from lakesync.core.flows import Flow
     from lakesync.core.messages import Push, PushReceipt
@@ -109,7 +109,7 @@ class PollingByHand:
             wall_clock=self.wall_clock, outside=self.outside, flows=flows,
         )  # fmt: skip
 
-    def job(self, gateway: str, name: str, lease: int, at_once: int = 4) -> Brought:
+    def job(self, gateway: str, name: str, lease: int, at_once: int = 4) -> JobResult:
         """Do what a job does that was started with a lease: its tasks one after another."""
         flows = self.flow_routes("databases", side_by_side=True)
 
@@ -123,7 +123,7 @@ class PollingByHand:
                 storage = Storage(self.objects, work.gateway, work.name)
                 definition = definition_from(work.definition)
                 route = flows.route(work.gateway, work.name, definition, storage)
-                done.append(read_whole(route, work, stretch, self.wall_clock, lambda _: None))
+                done.append(read_stretch(route, work, stretch, self.wall_clock, lambda _: None))
             return pickle.loads(pickle.dumps(done))  # type: ignore[no-any-return]  # noqa: S301 - ours
 
         polls = self._made(LargePolls, flows)

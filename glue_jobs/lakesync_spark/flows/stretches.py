@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakesync.connectors.large_polls import StretchRead, read_whole
+from lakesync.connectors.large_polls import StretchRead, read_stretch
 from lakesync.errors import AdapterFailed, LakeSyncError
 from lakesync_spark.common.report import reason_of
 from lakesync_spark.common.scheduling import table_threads
@@ -79,4 +79,4 @@ def _read(opens: Callable[[Work], Route], work: Work, stretch: Stretch) -> Stret
     except LakeSyncError as error:
         return StretchRead(0, error=error)
     with closing(route.connector), closing(route):
-        return read_whole(route, work, stretch, lambda: time.time_ns() // 1_000_000)
+        return read_stretch(route, work, stretch, lambda: time.time_ns() // 1_000_000)

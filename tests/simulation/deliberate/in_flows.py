@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.headed_database import HeadedTables, definition_of
 from lakesync.buffer.admin_stores import ItemConnectors
-from lakesync.connectors.connector_admin import Keeping
+from lakesync.connectors.connector_admin import ConnectorAdmin
 from lakesync.connectors.large_polls import _LargeTable
 from lakesync.connectors.poll import Poll
 from lakesync.connectors.state import DeadLetters
@@ -166,7 +166,7 @@ def letters_behind_the_cursor() -> list[Replaced]:
 
 @deliberate("who declares a flow again takes it for begun", FLOWS)
 def declared_is_begun() -> list[Replaced]:
-    return [(Keeping, "complete", lambda *_: None)]
+    return [(ConnectorAdmin, "complete", lambda *_: None)]
 
 
 @deliberate("rows of a source are dated when they are read", FLOWS)

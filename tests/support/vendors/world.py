@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors import Storage
-from lakesync.connectors.poll import Poll, Polled
+from lakesync.connectors.poll import Poll, Polled, Route
 from lakesync.connectors.state import DeadLetters, Deletions, state_from
 from lakesync.core.delta import Op, parse
 from tests.support.gateways import GivenTime, pulled, pusher
@@ -72,7 +72,7 @@ class World:
         letters = DeadLetters(Storage(self.objects, GATEWAY, "c"))
         connector = self.vendor.connector(**self.settings)
         poll = Poll(
-            "c", connector, self.tables, push=self.push, letters=letters, save=self.save,
+            "c", Route(connector, self.tables, self.push), letters=letters, save=self.save,
             deletions=Deletions(Storage(self.objects, GATEWAY, "c")),
             wall_clock=self.time.wall_clock,
         )  # fmt: skip

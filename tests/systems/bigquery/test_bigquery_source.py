@@ -15,7 +15,7 @@ from google.api_core import exceptions as api
 from google.cloud.bigquery import SchemaField, Table, TimePartitioning
 
 from lakesync.connectors import Outside, Storage
-from lakesync.connectors.port import Brought, SourceColumn
+from lakesync.connectors.port import BroughtRows, SourceColumn
 from lakesync.connectors.registry import configured
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err
@@ -318,7 +318,7 @@ def test_deletions_are_found_after_the_key_columns_change(
         Objects(),
         "g",
         "c",
-        lambda table, place: Brought(brought, ""),  # noqa: ARG005
+        lambda table, place: BroughtRows(brought, ""),  # noqa: ARG005
     )
     source.put({"1": "a", "2": "b"})
     Reader(source).poll()

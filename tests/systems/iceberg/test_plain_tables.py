@@ -23,7 +23,7 @@ from lakesync.adapters.database import (
     SnapshotStep,
     TableBatch,
 )
-from lakesync.connectors.port import Brought
+from lakesync.connectors.port import BroughtRows
 from lakesync.core.flows import PlainTable as Declared
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
@@ -61,13 +61,13 @@ class Copy:
         wanted = {NAME: Declared(f"raw.{NAME}", (self._key,))}
         return PlainSource(self._lake.adapter(), wanted, self._brought)
 
-    def _brought(self, table: str, place: str) -> Brought:
+    def _brought(self, table: str, place: str) -> BroughtRows:
         assert table == NAME
         ids = sorted(row_id for row_id in self.rows if row_id > place)
-        return Brought(tuple(ids[:2]), ids[1] if len(ids) > 2 else "")
+        return BroughtRows(tuple(ids[:2]), ids[1] if len(ids) > 2 else "")
 
-    def brought_nothing(self, table: str, place: str) -> Brought:
-        return Brought((), "") if table and not place else self._brought(table, place)
+    def brought_nothing(self, table: str, place: str) -> BroughtRows:
+        return BroughtRows((), "") if table and not place else self._brought(table, place)
 
     def page(self, rows_max: int = 2) -> bool:
         """Take a page; tell whether there are more."""

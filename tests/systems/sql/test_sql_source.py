@@ -13,7 +13,7 @@ from lakesync.adapters.connect import database_adapter
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.connector_admin import schemas_of
 from lakesync.connectors.pages import deltas_of
-from lakesync.connectors.poll import Poll
+from lakesync.connectors.poll import Poll, Route
 from lakesync.connectors.state import DeadLetters, Deletions, state_from
 from lakesync.declare.schemas import read_schema
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
@@ -217,7 +217,7 @@ def test_recorded_range_is_pushed_although_the_credentials_expire_first(
         time.sleep_ms(60_000)
         storage = by_difference.storage
         Poll(
-            "c", connector, tables, push=push, letters=DeadLetters(storage),
+            "c", Route(connector, tables, push), letters=DeadLetters(storage),
             deletions=Deletions(storage), save=save, wall_clock=time.wall_clock,
         ).run(state_from(saved[-1]), lambda: True)  # fmt: skip
 

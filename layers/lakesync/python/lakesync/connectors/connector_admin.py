@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.pages import client_id_of, identifier
@@ -49,8 +48,11 @@ if TYPE_CHECKING:
         WallClock,
     )
 
+CONNECTORS_MAX: Final = 50
+"""Connectors and polled flows of one gateway; each has its own secret, at $0.40 a month."""
 LETTERS_SHOWN_MAX: Final = 20
 """Dead letters that are shown of a connector."""
+_LEASE_MS: Final = 60_000
 
 
 class ConnectorAdmin:
@@ -71,7 +73,7 @@ class ConnectorAdmin:
         self._secrets = secrets
         self._schedules = schedules
         self._objects = objects
-        self.keeping = Keeping(store, secrets, schedules, access, wall_clock=wall_clock)
+        self._access = access
         self._wall_clock = wall_clock
         self.outside = outside
 
@@ -87,7 +89,7 @@ class ConnectorAdmin:
         secret = secret_names(kind)
         settings = configured(kind, dict(wanted.configuration))
         tables_of(kind, settings)
-        self.keeping.check_free(gateway, wanted.name)
+        self.check_free(gateway, wanted.name)
         message = ""
         if wanted.check:
             with closing(self.made(kind, settings, gateway, wanted.name)) as connector:
@@ -95,8 +97,7 @@ class ConnectorAdmin:
         public = {name: value for name, value in wanted.configuration.items() if name not in secret}
         definition = Definition(wanted.type, public, wanted.every_minutes)
         hidden = secrets_in(wanted.configuration, secret)
-        undo = partial(self.remove, gateway, wanted.name)
-        self.keeping.begin(gateway, wanted.name, definition, hidden, undo)
+        self.begin(gateway, wanted.name, definition, hidden)
         return message
 
     def test(
@@ -224,8 +225,14 @@ class ConnectorAdmin:
             ValidationFailed: what it created at its source could not be removed.
         """
         self._stored(gateway, name)
-        stored = leased(self._store, gateway, name, self._wall_clock())
-        fresh = reset(self._secrets, self._storage(gateway, name), self.outside, gateway, stored)
+        stored = self._leased(gateway, name)
+        if remains := self._forgotten(gateway, stored):
+            raise ValidationFailed(f"it was not reset: {remains}")
+        self._storage(gateway, name).clear(keeping=DELETIONS)
+        before = state_from(stored.state)
+        # The next poll must be later than all before, or its rows would get older stamps.
+        polled_ms = max(before.polled_ms, before.poll_ms)
+        fresh = PollState(polled_ms=polled_ms, deleted=before.deleted)
         self._store.save(gateway, name, stored.lease, fresh.to_json(), 0)
 
     def remove(self, gateway: str, name: str) -> str:
@@ -237,12 +244,9 @@ class ConnectorAdmin:
         """
         stored = self._stored(gateway, name)
         remains = ""
-        if makes_something(stored):
+        if _makes_something(stored):
             # A concurrent poll would create again what is removed.
-            stored = leased(self._store, gateway, name, self._wall_clock())
-            remains = forgotten(
-                self._secrets, self._storage(gateway, name), self.outside, gateway, stored
-            )
+            remains = self._forgotten(gateway, self._leased(gateway, name))
         self._schedules.remove(gateway, name)
         self._secrets.remove(secret_name(gateway, name))
         self._storage(gateway, name).clear()
@@ -254,44 +258,7 @@ class ConnectorAdmin:
         for each in self._store.connectors(gateway):
             self.remove(gateway, each.name)
 
-    def _stored(self, gateway: str, name: str) -> StoredConnector:
-        stored = self._store.connector(gateway, check_name(name))
-        if stored is None:
-            raise NotFound(f"there is no connector {name}", field="name")
-        return stored
-
-    def made(self, kind: ConnectorType, settings: Any, gateway: str, name: str) -> Connector:
-        """Make a connector of settings that are valid; close it."""
-        return kind.make(settings, self._storage(gateway, name), self.outside)
-
-    def _storage(self, gateway: str, name: str) -> Storage:
-        return Storage(self._objects, gateway, name)
-
-
-# --- starting and moving --------------------------------------------------------------------------
-
-
-CONNECTORS_MAX: Final = 50
-"""Connectors and polled flows of one gateway; each has its own secret, at $0.40 a month."""
-
-
-class Keeping:
-    """Stores the definitions of connectors, and schedules their polls."""
-
-    def __init__(
-        self,
-        store: ConnectorStore,
-        secrets: SecretStore,
-        schedules: PollSchedules,
-        access: AccessStore,
-        *,
-        wall_clock: WallClock,
-    ) -> None:
-        self._store = store
-        self._secrets = secrets
-        self._schedules = schedules
-        self._access = access
-        self._wall_clock = wall_clock
+    # --- what flows ask for too -------------------------------------------------------------------
 
     def check_free(self, gateway: str, name: str) -> None:
         """Refuse a name that is in use, or a connector above the limit.
@@ -307,21 +274,9 @@ class Keeping:
             raise ValidationFailed(f"a gateway has at most {CONNECTORS_MAX} connectors")
 
     def begin(
-        self,
-        gateway: str,
-        name: str,
-        definition: Definition,
-        hidden: Mapping[str, str],
-        undo: Callable[[], object],
+        self, gateway: str, name: str, definition: Definition, hidden: Mapping[str, str]
     ) -> None:
         """Store a definition with its secrets, and poll it from now on.
-
-        Args:
-            gateway: the gateway's id.
-            name: the name to store it under.
-            definition: the definition, without secrets.
-            hidden: the secrets.
-            undo: removes what was stored, if some of it could not be.
 
         Raises:
             Conflict: the name is in use, here or by a client.
@@ -336,17 +291,11 @@ class Keeping:
         except LakeSyncError:
             # A half-stored connector might be polled, or not, without notice.
             with suppress(LakeSyncError):  # the first failure is what counts
-                undo()
+                self.remove(gateway, name)
             raise
 
     def complete(self, gateway: str, name: str, hidden: Mapping[str, str]) -> None:
-        """Complete a start whose process died after its first write.
-
-        Args:
-            gateway: the gateway's id.
-            name: the stored name.
-            hidden: the secrets to store if none are stored.
-        """
+        """Complete a start whose process died after its first write, with these secrets."""
         stored = self._store.connector(gateway, name)
         if stored is not None:
             definition, secret = definition_from(stored.definition), secret_name(gateway, name)
@@ -362,17 +311,14 @@ class Keeping:
     ) -> None:
         """Make the next poll read some tables from other cursors. Safe to repeat.
 
-        Args:
-            gateway: the gateway's id.
-            name: the connector's or flow's.
-            moved: gives those cursors, from the secrets and the current cursors.
+        ``moved`` gives those cursors, from the secrets and the current cursors.
 
         Raises:
             Conflict: it is being polled.
             LakeSyncError: what ``moved`` raises; nothing was changed.
         """
         secrets = self._secrets.get_anew(secret_name(gateway, name))
-        stored = leased(self._store, gateway, name, self._wall_clock())
+        stored = self._leased(gateway, name)
         state = state_from(stored.state)
         try:
             cursors = moved(secrets, state.cursors)
@@ -386,30 +332,45 @@ class Keeping:
             state.begun.pop(source, None)
         self._store.save(gateway, name, stored.lease, state.to_json(), 0)
 
+    def made(self, kind: ConnectorType, settings: Any, gateway: str, name: str) -> Connector:
+        """Make a connector of settings that are valid; close it."""
+        return kind.make(settings, self._storage(gateway, name), self.outside)
 
-def _taken(name: str) -> Conflict:
-    return Conflict(f"there is a connector {name} already: choose another name, or remove it first")
+    # --- stored connectors ------------------------------------------------------------------------
+
+    def _stored(self, gateway: str, name: str) -> StoredConnector:
+        stored = self._store.connector(gateway, check_name(name))
+        if stored is None:
+            raise NotFound(f"there is no connector {name}", field="name")
+        return stored
+
+    def _storage(self, gateway: str, name: str) -> Storage:
+        return Storage(self._objects, gateway, name)
+
+    def _leased(self, gateway: str, name: str) -> StoredConnector:
+        """Exclude polls from a connector that is being reset or removed.
+
+        Raises:
+            Conflict: it is being polled.
+        """
+        now_ms = self._wall_clock()
+        stored = self._store.lease(gateway, name, now_ms, now_ms + _LEASE_MS)
+        if stored is None:
+            raise Conflict(f"{name} is being polled: pause it, and try again in a minute")
+        return stored
+
+    def _forgotten(self, gateway: str, stored: StoredConnector) -> str:
+        """Remove what a connector created at its source; returns what remains there."""
+        name, public = definition_from(stored.definition).reads()
+        kind = connector_type(name) if name else None
+        if kind is None or kind.forget is None:
+            return ""
+        hidden = self._secrets.get_anew(secret_name(gateway, stored.name))
+        settings = configured(kind, {**public, **hidden})
+        return kind.forget(settings, self._storage(gateway, stored.name), None, self.outside)
 
 
-# --- forgetting -----------------------------------------------------------------------------------
-
-
-_LEASE_MS: Final = 60_000
-
-
-def leased(store: ConnectorStore, gateway: str, name: str, now_ms: int) -> StoredConnector:
-    """Exclude polls from a connector that is being reset or removed.
-
-    Raises:
-        Conflict: it is being polled.
-    """
-    stored = store.lease(gateway, name, now_ms, now_ms + _LEASE_MS)
-    if stored is None:
-        raise Conflict(f"{name} is being polled: pause it, and try again in a minute")
-    return stored
-
-
-def makes_something(stored: StoredConnector) -> bool:
+def _makes_something(stored: StoredConnector) -> bool:
     """Say whether connectors of a type make something at their sources."""
     try:
         return connector_type(definition_from(stored.definition).reads()[0]).forget is not None
@@ -417,33 +378,8 @@ def makes_something(stored: StoredConnector) -> bool:
         return False  # its package is gone: what it created cannot be removed here
 
 
-def forgotten(
-    secrets: SecretStore, storage: Storage, outside: Outside, gateway: str, stored: StoredConnector
-) -> str:
-    """Remove what a connector created at its source; returns what remains, empty for nothing."""
-    name, public = definition_from(stored.definition).reads()
-    kind = connector_type(name) if name else None
-    if kind is None or kind.forget is None:
-        return ""
-    hidden = secrets.get_anew(secret_name(gateway, stored.name))
-    return kind.forget(configured(kind, {**public, **hidden}), storage, None, outside)
-
-
-def reset(
-    secrets: SecretStore, storage: Storage, outside: Outside, gateway: str, stored: StoredConnector
-) -> PollState:
-    """Forget all state of a source, and remove what was created there; returns the new state.
-
-    Raises:
-        ValidationFailed: what was created there remains.
-    """
-    remains = forgotten(secrets, storage, outside, gateway, stored)
-    if remains:
-        raise ValidationFailed(f"it was not reset: {remains}")
-    storage.clear(keeping=DELETIONS)
-    before = state_from(stored.state)
-    # The next poll must be later than all before, or its rows would get older stamps.
-    return PollState(polled_ms=max(before.polled_ms, before.poll_ms), deleted=before.deleted)
+def _taken(name: str) -> Conflict:
+    return Conflict(f"there is a connector {name} already: choose another name, or remove it first")
 
 
 # --- columns --------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from lakesync.connectors.pages import Read, Taking, client_id_of, read_page
-from lakesync.connectors.poll import PAGE_ROWS_MAX, is_large
+from lakesync.connectors.pages import Read, client_id_of, read_page
+from lakesync.connectors.poll import PAGE_ROWS_MAX, PagePusher, is_large
 from lakesync.connectors.polls import Polls
 from lakesync.connectors.port import FEED, Divisible, Stretch, digest
 from lakesync.connectors.registry import definition_from
@@ -48,11 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakesync.connectors.poll import Route, Saves
-    from lakesync.connectors.port import SourcePage
     from lakesync.connectors.state import PollState
     from lakesync.core.delta import Delta
     from lakesync.ports import StoredConnector, WallClock
-    from lakesync.result import Result
 
 STRETCH_ROWS: Final = 50_000
 """Rows of a stretch: what a task reads, some seconds to minutes."""
@@ -63,7 +61,7 @@ JOB_LEASE_MS: Final = 120_000
 
 
 class ReadsStretches(Protocol):
-    """Reads several stretches at once, each by `lakesync.connectors.large_polls.read_whole`."""
+    """Reads several stretches at once, each by `read_stretch`."""
 
     def __call__(
         self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
@@ -72,7 +70,7 @@ class ReadsStretches(Protocol):
         ...
 
 
-class Brought(NamedTuple):
+class JobResult(NamedTuple):
     """What a job did."""
 
     is_mine: bool
@@ -92,7 +90,7 @@ class LargePolls(Polls):
         reads: ReadsStretches,
         at_once: int,
         has_time: Callable[[], bool],
-    ) -> Brought:
+    ) -> JobResult:
         """Read the large tables of a poll; the functions do the rest.
 
         Args:
@@ -105,10 +103,10 @@ class LargePolls(Polls):
         """
         now_ms = self._wall_clock()
         if not self._is_wanted(gateway, name):
-            return Brought(is_mine=False)
+            return JobResult(is_mine=False)
         leased = self._store.lease(gateway, name, now_ms, now_ms + JOB_LEASE_MS, lease)
         if leased is None:
-            return Brought(is_mine=False)
+            return JobResult(is_mine=False)
         state = state_from(leased.state)
         before, save = state.rows, self._saving(gateway, leased, JOB_LEASE_MS)
         error = None
@@ -128,8 +126,8 @@ class LargePolls(Polls):
                 state.job_ms = 0
             save(state, ends=True)
         except Conflict:
-            return Brought(is_mine=False)  # another polls it, or it was removed
-        return Brought(is_mine=True, rows=state.rows - before, error=error)
+            return JobResult(is_mine=False)  # another polls it, or it was removed
+        return JobResult(is_mine=True, rows=state.rows - before, error=error)
 
     def _is_wanted(self, gateway: str, name: str) -> bool:
         """Return whether it is to be polled: it may have been paused or removed."""
@@ -158,11 +156,9 @@ class LargePolls(Polls):
                 work = Work(
                     gateway, name, leased.definition, source, state.begins(source), letters.names
                 )
-                taking = Taking(
-                    name, route.push, letters, self._wall_clock, route.shape, route.pages
-                )
+                pusher = PagePusher(name, route, letters, self._wall_clock)
                 route.fence(route.tables[source])
-                one = _LargeTable(route, work, letters, taking, save)
+                one = _LargeTable(route, work, letters, pusher, save)
                 reading, many = reads, at_once
                 if route.job_rows:
                     reading, many = OneWriter(route, self._wall_clock), ONE_WRITE_STRETCHES
@@ -173,12 +169,12 @@ class _LargeTable:
     """The large part of one table."""
 
     def __init__(
-        self, route: Route, work: Work, letters: DeadLetters, taking: Taking, save: Saves
+        self, route: Route, work: Work, letters: DeadLetters, pusher: PagePusher, save: Saves
     ) -> None:
         self._route = route
         self._work = work
         self._letters = letters
-        self._taking = taking
+        self._pusher = pusher
         self._save = save
 
     def bring(
@@ -214,12 +210,12 @@ class _LargeTable:
         """Read a page as any poll does; return whether there are more."""
         work, route = self._work, self._route
         read = read_page(
-            route.connector, work.source, state.cursors.get(work.source, ""), route.tables,
-            self._taking.client_id, PAGE_ROWS_MAX * route.pages, work.poll_ms,
+            route.connector.read, work.source, state.cursors.get(work.source, ""), route.tables,
+            self._pusher.client_id, PAGE_ROWS_MAX * route.pages, work.poll_ms,
         )  # fmt: skip
         if not read.has_more:
             return False  # the function reads that, and ends the table
-        state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
+        state.rows += self._pusher.push(read, has_letters=bool(state.dead_letters))
         state.dead_letters = len(self._letters)
         state.cursors[work.source] = read.cursor
         self._save(state)
@@ -324,30 +320,14 @@ class StretchLetters:
             self.accepted.add((table, row_id))
 
 
-class StretchPages:
-    """Reads a connector up to a stretch's end; see `lakesync.connectors.pages`."""
-
-    def __init__(self, connector: Divisible, ends: str) -> None:
-        self._connector = connector
-        self._ends = ends
-
-    def read(
-        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
-    ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of the stretch."""
-        return self._connector.read_stretch(
-            table, cursor, self._ends, rows_max=rows_max, poll_ms=poll_ms
-        )
-
-
-def read_whole(
+def read_stretch(
     route: Route,
     work: Work,
     stretch: Stretch,
     wall_clock: WallClock,
     sleep: Callable[[float], object] = time.sleep,
 ) -> StretchRead:
-    """Read a stretch to its end. Safe to repeat, and to kill.
+    """Read a stretch to its end, in few writes if they are dear. Safe to repeat, and to kill.
 
     Args:
         route: the source and the destination, with separate connections.
@@ -357,37 +337,38 @@ def read_whole(
         sleep: lets seconds pass.
     """
     letters = StretchLetters(work.known)
-    taking = Taking(work.name, route.push, letters, wall_clock, route.shape, route.pages)
+    pages = route.job_rows // PAGE_ROWS_MAX or route.pages
+    pusher = PagePusher(work.name, route._replace(pages=pages), letters, wall_clock)
     cursor, rows = stretch.begins, 0
     try:
-        if not isinstance(route.connector, Divisible):
-            raise InternalError(f"{work.source} is not read in stretches")
-        pages = StretchPages(route.connector, stretch.ends)
         while cursor != stretch.ends:
-            page = partial(_page, pages, route, work, taking, cursor, stretch.ends, letters)
-            cursor, pushed = patient(page, sleep)
-            rows += pushed
+            read = _gathered(route, work, Stretch(cursor, stretch.ends), sleep)
+            has_letters = bool(work.known or letters.kept)
+            rows += patient(partial(pusher.push, read, has_letters=has_letters), sleep)
+            cursor = read.cursor
     except LakeSyncError as error:
         return StretchRead(rows, error=error)
     return letters.of(rows)
 
 
-def _page(
-    pages: StretchPages,
-    route: Route,
-    work: Work,
-    taking: Taking,
-    cursor: str,
-    ends: str,
-    letters: StretchLetters,
-) -> tuple[str, int]:
-    """Make a page durable; returns the next cursor, and how many rows were pushed."""
-    read = read_page(
-        pages, work.source, cursor, route.tables, client_id_of(work.name),
-        PAGE_ROWS_MAX * route.pages, work.poll_ms,
-    )  # fmt: skip
-    pushed = taking.take(read, has_letters=bool(work.known or letters.kept))
-    return read.cursor if read.has_more else ends, pushed
+def _gathered(route: Route, work: Work, stretch: Stretch, sleep: Callable[[float], object]) -> Read:
+    """Return pages of a stretch as one: up to its end, or as much as one write is to have."""
+    if not isinstance(route.connector, Divisible):
+        raise InternalError(f"{work.source} is not read in stretches")
+    reads = partial(route.connector.read_stretch, ends=stretch.ends)
+    bytes_max = JOB_BYTES_MAX if route.job_rows else 1
+    whole, size = Read([], [], stretch.begins, has_more=True, report={}), 0
+    while whole.cursor != stretch.ends and size < bytes_max:
+        page = partial(
+            read_page, reads, work.source, whole.cursor, route.tables, client_id_of(work.name),
+            PAGE_ROWS_MAX * route.pages, work.poll_ms,
+        )  # fmt: skip
+        read = patient(page, sleep)
+        size += sum(len(value) for delta in read.deltas for _, value in delta.columns)
+        whole.deltas.extend(read.deltas)
+        whole.refused.extend(read.refused)
+        whole = whole._replace(cursor=read.cursor if read.has_more else stretch.ends)
+    return whole
 
 
 def patient(act: Callable[[], T], sleep: Callable[[float], object]) -> T:
@@ -441,7 +422,7 @@ class OneWriter:
 
         def read_all() -> list[StretchRead]:
             return [
-                read_gathered(self._route, work, one, self._wall_clock, sleep) for one in stretches
+                read_stretch(self._route, work, one, self._wall_clock, sleep) for one in stretches
             ]
 
         with ThreadPoolExecutor(1) as beside:
@@ -453,54 +434,3 @@ class OneWriter:
                 ended.set()
                 raise
         return reading.result()
-
-
-def read_gathered(
-    route: Route,
-    work: Work,
-    stretch: Stretch,
-    wall_clock: WallClock,
-    sleep: Callable[[float], object],
-) -> StretchRead:
-    """Read a stretch to its end, in few writes. Safe to repeat, and to kill.
-
-    Args:
-        route: the source and the destination.
-        work: the table and the poll that it belongs to.
-        stretch: its cursors.
-        wall_clock: the time.
-        sleep: waits for a number of seconds.
-    """
-    letters = StretchLetters(work.known)
-    pages = route.job_rows // PAGE_ROWS_MAX
-    taking = Taking(work.name, route.push, letters, wall_clock, route.shape, pages)
-    cursor, rows = stretch.begins, 0
-    try:
-        while cursor != stretch.ends:
-            read = _gathered(route, work, Stretch(cursor, stretch.ends), sleep)
-            has_letters = bool(work.known or letters.kept)
-            rows += patient(partial(taking.take, read, has_letters=has_letters), sleep)
-            cursor = read.cursor
-    except LakeSyncError as error:
-        return StretchRead(rows, error=error)
-    return letters.of(rows)
-
-
-def _gathered(route: Route, work: Work, stretch: Stretch, sleep: Callable[[float], object]) -> Read:
-    """Return pages of a stretch as one: up to its end, or as much as memory allows."""
-    if not isinstance(route.connector, Divisible):
-        raise InternalError(f"{work.source} is not read in stretches")
-    pages, client_id = StretchPages(route.connector, stretch.ends), client_id_of(work.name)
-    whole, size = Read([], [], stretch.begins, has_more=True, report={}), 0
-    while whole.cursor != stretch.ends and size < JOB_BYTES_MAX:
-        page = partial(
-            read_page, pages, work.source, whole.cursor, route.tables, client_id,
-            PAGE_ROWS_MAX * route.pages, work.poll_ms,
-        )  # fmt: skip
-        read = patient(page, sleep)
-        size += sum(len(value) for delta in read.deltas for _, value in delta.columns)
-        cursor = read.cursor if read.has_more else stretch.ends
-        whole.deltas.extend(read.deltas)
-        whole.refused.extend(read.refused)
-        whole = whole._replace(cursor=cursor)
-    return whole

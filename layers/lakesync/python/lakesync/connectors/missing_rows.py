@@ -1,8 +1,8 @@
 """Finds rows that a source no longer has, by comparing with what was read of it before.
 
-`Given` has the rows that a connector has read from one table. Rows belong to *owners*, which can be
-listed: an issue owns itself, or its comments. Ids are kept in the connector's storage, in objects
-of about a thousand owners.
+`KnownRows` has the rows that a connector has read from one table. Rows belong to *owners*, which
+can be listed: an issue owns itself, or its comments. Ids are kept in the connector's storage, in
+objects of about a thousand owners.
 
 Rules of owners
     1. A row is added before it is given. If the process is killed between, a row that was not given
@@ -27,7 +27,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from lakesync.connectors.port import Brought, Change, SourcePage, digest
+from lakesync.connectors.port import BroughtRows, Change, SourcePage, digest
 from lakesync.errors import AdapterRefused
 from lakesync.wire.records import decode_row_state
 
@@ -59,7 +59,7 @@ class Compared(NamedTuple):
     """Owners that are listed, of which nothing was given."""
 
 
-class Given:
+class KnownRows:
     """Ids of the rows that were given of one table."""
 
     def __init__(self, storage: Storage, table: str) -> None:
@@ -310,14 +310,14 @@ SLICE_ROWS_MAX: Final = 500
 def brought_by(client_id: str, gateway: str, rows: Rows) -> TellsBrought:
     """Return a view of a gateway's rows that a client has written to."""
 
-    def brought(table: str, place: str) -> Brought:
+    def brought(table: str, place: str) -> BroughtRows:
         row_slice = rows.scan_rows(gateway, table, place, SLICE_ROWS_MAX)
         row_ids = tuple(
             row_id
             for row_id, stored in row_slice.rows
             if _is_by(decode_row_state(stored.state), client_id)
         )
-        return Brought(row_ids, row_slice.place)
+        return BroughtRows(row_ids, row_slice.place)
 
     return brought
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from lakesync.connectors.port import FEED, SourcePage
 from lakesync.connectors.state import check_cursor
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import CONNECTOR_CLIENTS, Delta, Op, make_delta
-from lakesync.core.messages import OutcomeKind, Push
+from lakesync.core.messages import OutcomeKind
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.port import Change
     from lakesync.core.messages import PushReceipt
-    from lakesync.ports import WallClock
     from lakesync.result import Result
 
 # --- instants -------------------------------------------------------------------------------------
@@ -171,14 +170,8 @@ def identifier(name: str) -> str:
 # --- reading --------------------------------------------------------------------------------------
 
 
-class ReadsPages(Protocol):
-    """What pages are asked of: a connector, or what reads a stretch of one."""
-
-    def read(
-        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
-    ) -> Result[SourcePage, LakeSyncError]:
-        """As `lakesync.connectors.port.Connector.read`."""
-        ...
+ReadsPages: TypeAlias = "Callable[..., Result[SourcePage, LakeSyncError]]"
+"""`lakesync.connectors.port.Connector.read`, or what reads a stretch with its arguments."""
 
 
 class Read(NamedTuple):
@@ -192,7 +185,7 @@ class Read(NamedTuple):
 
 
 def read_page(
-    connector: ReadsPages,
+    read: ReadsPages,
     source: str,
     cursor: str,
     tables: Mapping[str, str],
@@ -204,7 +197,7 @@ def read_page(
     """Read the page behind a cursor.
 
     Args:
-        connector: the source.
+        read: reads of the source.
         source: a table of the source, or its feed.
         cursor: the previous page's.
         tables: the source's tables, each with its name in the gateway.
@@ -217,7 +210,7 @@ def read_page(
         LakeSyncError: the connector's error, or a fault in its answer.
     """
     try:
-        answer = connector.read(source, cursor, rows_max=rows_max, poll_ms=poll_ms)
+        answer = read(source, cursor, rows_max=rows_max, poll_ms=poll_ms)
     except Exception as exc:
         raise _failed(exc) from exc
     if isinstance(answer, Err):
@@ -298,79 +291,3 @@ def refused_in(
             ) from outcome.error
         refused[outcome.index] = outcome.error
     return refused
-
-
-# --- pushing --------------------------------------------------------------------------------------
-
-
-class Letters(Protocol):
-    """Where rows go that are refused."""
-
-    def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
-        """Store a row with the reason, in place of its former dead letter."""
-        ...
-
-    def take_back(self, table: str, row_id: str) -> None:
-        """Remove the dead letter of a row, because it was accepted since."""
-        ...
-
-
-class Taking:
-    """Pushes the pages of one connector.
-
-    Args:
-        name: the connector's, which determines the client that it writes as.
-        push: pushes deltas; raises `LakeSyncError`.
-        letters: the dead letters, for refused rows.
-        wall_clock: the time.
-        shape: returns the deltas that are pushed for a page's deltas.
-        pages: usual pages that are pushed at a time.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        push: Callable[[Push], PushReceipt],
-        letters: Letters,
-        wall_clock: WallClock,
-        shape: Callable[[Sequence[Delta]], Sequence[Delta]],
-        pages: int,
-    ) -> None:
-        self.client_id = client_id_of(name)
-        self._push = push
-        self._letters = letters
-        self._wall_clock = wall_clock
-        self._shape = shape
-        self._pages = pages
-
-    def take(self, read: Read, *, has_letters: bool) -> int:
-        """Make all of a page durable; returns how many rows were pushed.
-
-        Args:
-            read: the page.
-            has_letters: whether there are dead letters, which may be withdrawn.
-        """
-        for row_id, error, table in read.refused:
-            self._letters.add(table, row_id, error, None)
-        rows, shaped = 0, self._shape(read.deltas)
-        for part in pushes_of(shaped, self._pages):
-            self._hand_over(part, has_letters=has_letters)
-            rows += len(part)
-        if has_letters:
-            # A row that no longer passes the filter lacks nothing at the destination.
-            refused = {(table, row_id) for row_id, _, table in read.refused}
-            there = refused | {(one.table, one.row_id) for one in shaped}
-            for table, row_id in {(one.table, one.row_id): None for one in read.deltas}:
-                if (table, row_id) not in there:
-                    self._letters.take_back(table, row_id)
-        return rows
-
-    def _hand_over(self, deltas: Sequence[Delta], *, has_letters: bool) -> None:
-        push = Push(self.client_id, tuple(enumerate(deltas)), trusted=True)
-        receipt = self._push(push)
-        refused = refused_in(receipt, deltas, self._wall_clock())
-        for index, delta in enumerate(deltas):
-            if index in refused:
-                self._letters.add(delta.table, delta.row_id, refused[index], delta)
-            elif has_letters:
-                self._letters.take_back(delta.table, delta.row_id)

@@ -35,20 +35,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lakesync.adapters.database import collector_paused
-from lakesync.connectors.pages import Read, Taking, read_page, stops_all
+from lakesync.connectors.pages import client_id_of, pushes_of, read_page, refused_in, stops_all
 from lakesync.connectors.port import FEED, Divisible, Stretch
 from lakesync.core.clock import doubled
+from lakesync.core.messages import Push
 from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Ok
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakesync.connectors.pages import Read
     from lakesync.connectors.port import Connector, Storage
     from lakesync.connectors.registry import Definition
     from lakesync.connectors.state import DeadLetters, Deletions, PollState
     from lakesync.core.delta import Delta
-    from lakesync.core.messages import Push, PushReceipt
+    from lakesync.core.messages import PushReceipt
     from lakesync.ports import WallClock
 
 # --- routes ---------------------------------------------------------------------------------------
@@ -133,6 +135,70 @@ def is_large(connector: Connector, source: str, state: PollState, rows_min: int)
             return False
 
 
+# --- pushing --------------------------------------------------------------------------------------
+
+
+class Letters(Protocol):
+    """Where rows go that are refused."""
+
+    def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
+        """Store a row with the reason, in place of its former dead letter."""
+        ...
+
+    def take_back(self, table: str, row_id: str) -> None:
+        """Remove the dead letter of a row, because it was accepted since."""
+        ...
+
+
+class PagePusher:
+    """Pushes the pages of one connector.
+
+    Args:
+        name: the connector's, which determines the client that it writes as.
+        route: says what is pushed of a page, and where.
+        letters: the dead letters, for refused rows.
+        wall_clock: the time.
+    """
+
+    def __init__(self, name: str, route: Route, letters: Letters, wall_clock: WallClock) -> None:
+        self.client_id = client_id_of(name)
+        self._route = route
+        self._letters = letters
+        self._wall_clock = wall_clock
+
+    def push(self, read: Read, *, has_letters: bool) -> int:
+        """Make all of a page durable; returns how many rows were pushed.
+
+        Args:
+            read: the page.
+            has_letters: whether there are dead letters, which may be withdrawn.
+        """
+        for row_id, error, table in read.refused:
+            self._letters.add(table, row_id, error, None)
+        rows, shaped = 0, self._route.shape(read.deltas)
+        for part in pushes_of(shaped, self._route.pages):
+            self._hand_over(part, has_letters=has_letters)
+            rows += len(part)
+        if has_letters:
+            # A row that no longer passes the filter lacks nothing at the destination.
+            refused = {(table, row_id) for row_id, _, table in read.refused}
+            there = refused | {(one.table, one.row_id) for one in shaped}
+            for table, row_id in {(one.table, one.row_id): None for one in read.deltas}:
+                if (table, row_id) not in there:
+                    self._letters.take_back(table, row_id)
+        return rows
+
+    def _hand_over(self, deltas: Sequence[Delta], *, has_letters: bool) -> None:
+        push = Push(self.client_id, tuple(enumerate(deltas)), trusted=True)
+        receipt = self._route.push(push)
+        refused = refused_in(receipt, deltas, self._wall_clock())
+        for index, delta in enumerate(deltas):
+            if index in refused:
+                self._letters.add(delta.table, delta.row_id, refused[index], delta)
+            elif has_letters:
+                self._letters.take_back(delta.table, delta.row_id)
+
+
 # --- a poll ---------------------------------------------------------------------------------------
 
 
@@ -171,51 +237,34 @@ class Poll:
 
     Args:
         name: the connector's, which determines the client that it writes as.
-        connector: the source.
-        tables: the source's tables in the order in which they are read, each with its name in the
-            gateway; its feed first, if it has one.
-        push: pushes deltas; raises `LakeSyncError`.
+        route: what is read, and what becomes of it; its feed is the first table, if it has one.
         letters: the dead letters, for refused rows.
         deletions: the deletions that were found by comparing.
         save: saves the state.
         wall_clock: the time.
-        shape: returns the deltas that are pushed for a page's deltas.
-        pages: the number of usual pages that are read and pushed at a time.
-        large_rows: the number of unread rows from which a job reads a table; 0 for never.
-        fence: ensures that no earlier writer still writes to a table of the gateway.
-        read_whole: records that a table, by its name in the gateway, was read to its end.
         hand_over: saves the state for a job, which continues.
     """
 
     def __init__(
         self,
         name: str,
-        connector: Connector,
-        tables: Mapping[str, str],
+        route: Route,
         *,
-        push: Callable[[Push], PushReceipt],
         letters: DeadLetters,
         deletions: Deletions,
         save: Saves,
         wall_clock: WallClock,
-        shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
-        pages: int = 1,
-        large_rows: int = 0,
-        fence: Callable[[str], object] = lambda _: None,
-        read_whole: Callable[[str], object] = lambda _: None,
         hand_over: Callable[[PollState], None] = lambda _: None,
     ) -> None:
-        self._taking = Taking(name, push, letters, wall_clock, shape, pages)
-        self._connector = connector
-        self._tables = tables
+        self._pusher = PagePusher(name, route, letters, wall_clock)
+        self._route = route
+        self._tables = route.tables
         self._letters = letters
         self._deletions = deletions
         self._save = save
         self._wall_clock = wall_clock
-        self._pages = pages
-        self._large_rows = large_rows
-        self._fence, self._goes_on = fence, False
-        self._read_whole, self._hand_over = read_whole, hand_over
+        self._hand_over = hand_over
+        self._goes_on = False
         self._unread: set[str] = set()
         self._moved: set[str] = set()
 
@@ -314,7 +363,7 @@ class Poll:
                 self._moved.add(source)
             if may_ask_job and source not in state.finished:
                 may_ask_job = False
-                if is_large(self._connector, source, state, self._large_rows):
+                if is_large(self._route.connector, source, state, self._route.large_rows):
                     state.job_ms, state.job_moved = self._wall_clock(), False
                     self._hand_over(state)
                     return "large"
@@ -324,14 +373,14 @@ class Poll:
         """Fence a table of the source, or all tables if it is the feed, which changes them all."""
         sources = [source] if source != FEED else [name for name in self._tables if name != FEED]
         for name in sources:
-            self._fence(self._tables[name])
+            self._route.fence(self._tables[name])
 
     def _moved_on(self, state: PollState, source: str) -> bool:
         """Process a table's next page; return False if the state need not be saved."""
         poll_ms = state.begins(source)
         read = read_page(
-            self._connector, source, state.cursors.get(source, ""), self._tables,
-            self._taking.client_id, PAGE_ROWS_MAX * self._pages, poll_ms,
+            self._route.connector.read, source, state.cursors.get(source, ""), self._tables,
+            self._pusher.client_id, PAGE_ROWS_MAX * self._route.pages, poll_ms,
             lambda page: self._deletions.dated(state, source, page, poll_ms),
         )  # fmt: skip
         self._unread.discard(source)
@@ -341,12 +390,12 @@ class Poll:
             state.finished.append(source)
             state.begun.pop(source, None)
             if source != FEED:
-                self._read_whole(self._tables[source])
+                self._route.read_whole(self._tables[source])
         return bool(read.has_more or read.deltas or read.refused)
 
     def _take(self, state: PollState, read: Read) -> None:
         """Push a page: each row is accepted, or becomes a dead letter."""
-        state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
+        state.rows += self._pusher.push(read, has_letters=bool(state.dead_letters))
         # After a crash the stored count may include letters that were removed.
         if self._letters.changed or (state.dead_letters and read.deltas):
             state.dead_letters = len(self._letters)

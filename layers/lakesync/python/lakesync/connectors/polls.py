@@ -164,11 +164,8 @@ class Polls:
             return Polled("done")
         with closing(route.connector) as connector, closing(route):
             poll = Poll(
-                name, connector, route.tables, push=route.push, save=save,
-                letters=DeadLetters(storage, counts_first(state, save)),
-                deletions=Deletions(storage),
-                wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
-                large_rows=route.large_rows, fence=route.fence, read_whole=route.read_whole,
+                name, route, save=save, letters=DeadLetters(storage, counts_first(state, save)),
+                deletions=Deletions(storage), wall_clock=self._wall_clock,
                 hand_over=self._saving(gateway, leased, JOB_START_MS),
             )  # fmt: skip
             if not state.poll_ms:

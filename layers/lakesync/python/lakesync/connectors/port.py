@@ -300,7 +300,7 @@ PREFIX: Final = "connectors"
 """The prefix of all storage in the bucket: a gateway's is below ``connectors/<gateway>/``."""
 
 
-class Brought(NamedTuple):
+class BroughtRows(NamedTuple):
     """Some rows that a connector brought to a table of the gateway, and that still exist."""
 
     row_ids: tuple[str, ...]
@@ -311,14 +311,14 @@ class Brought(NamedTuple):
 class TellsBrought(Protocol):
     """Tells what a connector brought."""
 
-    def __call__(self, table: str, place: str) -> Brought:
+    def __call__(self, table: str, place: str) -> BroughtRows:
         """Return some rows of a table of the gateway, from a place on; empty for the first."""
         ...
 
 
-def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
+def _nothing_brought(table: str, place: str) -> BroughtRows:  # noqa: ARG001 - as `TellsBrought`
     """Return no rows: where there is no gateway."""
-    return Brought((), "")
+    return BroughtRows((), "")
 
 
 class Storage:

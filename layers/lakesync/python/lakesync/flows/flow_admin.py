@@ -163,13 +163,13 @@ class FlowAdmin:
         elif answer["isNew"]:
             answer |= self._begin(gateway, flow, asks=asks)
         else:
-            self._connectors.keeping.complete(gateway, flow.name, hidden_in(flow))
+            self._connectors.complete(gateway, flow.name, hidden_in(flow))
         return answer
 
     def _begin(self, gateway: str, flow: Flow, *, asks: bool) -> dict[str, str]:
         """Register a flow that is polled; return its source's answer."""
-        keeping, said = self._connectors.keeping, {}
-        keeping.check_free(gateway, flow.name)
+        said: dict[str, str] = {}
+        self._connectors.check_free(gateway, flow.name)
         if asks and isinstance(flow.source, DatabaseSource):
             self._ask(gateway, flow.source.kind, flow.source.secret)
         if isinstance(flow.source, ConnectorSource):
@@ -178,8 +178,7 @@ class FlowAdmin:
             with closing(self._connectors.made(kind, settings, gateway, flow.name)) as connector:
                 said = {"message": asked(connector)} if asks else {}
         definition = Definition(FLOW, flow_to_stored(public(flow)), flow.every_minutes)
-        undo = partial(self._connectors.remove, gateway, flow.name)
-        keeping.begin(gateway, flow.name, definition, hidden_in(flow), undo)
+        self._connectors.begin(gateway, flow.name, definition, hidden_in(flow))
         return said
 
     def _ask(self, gateway: str, kind: str, secret: str) -> None:
@@ -243,7 +242,7 @@ class FlowAdmin:
         check_not_behind(flow.source, self._store.connector(gateway, name))
         if since:
             moved = partial(cursors_since, flow.source, flow.to.tables, since)
-            self._connectors.keeping.rewind(gateway, name, moved)
+            self._connectors.rewind(gateway, name, moved)
         else:
             self._connectors.reset(gateway, name)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.adapters.database import PlacedDelta, Position, SideBySide, TableBatch
 from lakesync.connectors.poll import PAGE_ROWS_MAX, Route
-from lakesync.connectors.port import FEED, Brought
+from lakesync.connectors.port import FEED, BroughtRows
 from lakesync.connectors.registry import made_connector
 from lakesync.core.clock import stamp, stamp_ms
 from lakesync.core.column_types import widens
@@ -390,9 +390,9 @@ def _changes(states: dict[str, RowState], delta: Delta) -> bool:
 def brought_to(database: DatabaseAdapter) -> TellsBrought:
     """Return a listing of the rows that a flow delivered: all rows of its own database."""
 
-    def brought(table: str, place: str) -> Brought:
+    def brought(table: str, place: str) -> BroughtRows:
         page = database.rows_after(table, place, _BROUGHT_ROWS).unwrap()
         shown = tuple(row_id for row_id, state in page.rows.items() if view(state) is not None)
-        return Brought(shown, max(page.rows, key=str.encode) if page.has_more else "")
+        return BroughtRows(shown, max(page.rows, key=str.encode) if page.has_more else "")
 
     return brought

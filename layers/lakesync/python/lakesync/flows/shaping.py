@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakesync.connectors.port import FEED, Brought
+from lakesync.connectors.port import FEED, BroughtRows
 from lakesync.core.column_map import map_delta
 from lakesync.core.delta import NULL, Op, canonical, known_delta
 from lakesync.core.flows import DatabaseSource
@@ -406,9 +406,9 @@ def plan_of_plain(flow: Flow, database: DatabaseAdapter) -> dict[str, Any]:
     return {"tables": tables, "message": message}
 
 
-def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
+def _nothing_brought(table: str, place: str) -> BroughtRows:  # noqa: ARG001 - as `TellsBrought`
     """Return no rows: a plan delivers none."""
-    return Brought((), "")
+    return BroughtRows((), "")
 
 
 def _counted_in_gateway(flow: Flow, buffer: Buffer, gateway: str, table: str) -> dict[str, Any]:

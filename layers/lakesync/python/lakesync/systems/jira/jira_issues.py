@@ -33,7 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.connectors.http import NOT_AS_DESCRIBED, changes_in
-from lakesync.connectors.missing_rows import Given
+from lakesync.connectors.missing_rows import KnownRows
 from lakesync.connectors.port import Change, SourcePage
 from lakesync.errors import AdapterFailed, AdapterRefused, NotFound
 from lakesync.systems.jira.jira_api import (
@@ -126,7 +126,7 @@ class Walk:
     def __init__(self, api: JiraApi, settings: JiraSettings, storage: Storage, table: str) -> None:
         self._api = api
         self._settings = settings
-        self.given = Given(storage, table)
+        self.given = KnownRows(storage, table)
 
     def changed(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
         """Return the next issues that changed, and move the place on behind them."""
