@@ -137,14 +137,21 @@ export class Client {
    * Fix the types of a table's columns on this device; safe to repeat.
    *
    * They decide what an edit takes, and what is read. Until then the gateway's schema says what is read.
+   * An index is for queries that fix its first columns by `where`, and are ordered by its others. It is
+   * built before this is answered; the client may be used meanwhile.
    */
-  declare(table: string, columns: DeclaredColumns): Promise<Result<void>> {
-    return attempt(() =>
-      this.written(
-        (work) => declare(work, table, columns),
+  declare(
+    table: string,
+    columns: DeclaredColumns,
+    options: { readonly indexes?: readonly (readonly string[])[] } = {},
+  ): Promise<Result<void>> {
+    return attempt(async () => {
+      await this.written(
+        (work) => declare(work, table, columns, options.indexes ?? []),
         keysOf([{ op: "INSERT", table, rowId: "", columns }]),
-      ),
-    );
+      );
+      await this.storage.buildIndexes?.(fold(table));
+    });
   }
 
   // --- edits --------------------------------------------------------------------------------------

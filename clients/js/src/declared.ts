@@ -1,5 +1,6 @@
 /** What types a table's columns have on this device: the app's declaration, or the gateway's schema. */
 
+import { withIndexes } from "./indexes.js";
 import { table } from "./rows.js";
 import { fold, type Schemas, type Table, type Work } from "./state.js";
 import { checkedType, type ColumnType, type Types } from "./values.js";
@@ -26,12 +27,34 @@ function typesIn(schemas: Schemas): ReadonlyMap<string, Types> {
   return tables;
 }
 
-/** Fix the types of some columns of a table; what was declared of others stays. */
-export function declare(work: Work, name: string, columns: DeclaredColumns): void {
+/** Fix the types of some columns of a table, and add indexes; what was declared of others stays. */
+export function declare(
+  work: Work,
+  name: string,
+  columns: DeclaredColumns,
+  indexes: readonly (readonly string[])[],
+): void {
   const types = Object.fromEntries(
     Object.entries(columns).map(([column, type]) => [column, checkedType(type)]),
   );
   const of = table(work, name, Object.keys(types), false);
-  work.putTable({ ...of, types: { ...of.types, ...types } });
-  work.readOtherwise(fold(name));
+  const typed = { ...of, types: { ...of.types, ...types } };
+  work.putTable({ ...typed, indexes: withIndexes(typed, indexes) });
+  if (Object.entries(types).some(([column, type]) => of.types?.[column] !== type)) {
+    work.readOtherwise(fold(name));
+  }
+}
+
+/** The indexes of a table that are not whole yet. */
+export const unbuilt = (of: Table | undefined): readonly string[] =>
+  (of?.indexes ?? []).filter((index) => !index.isWhole).map((index) => index.id);
+
+/** Note that all rows are in some indexes. */
+export function built(work: Work, name: string, ids: readonly string[]): void {
+  const of = work.table(name);
+  if (!of?.indexes) return;
+  const indexes = of.indexes.map((index) =>
+    ids.includes(index.id) ? { ...index, isWhole: true } : index,
+  );
+  work.putTable({ ...of, indexes });
 }

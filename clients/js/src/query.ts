@@ -1,6 +1,7 @@
 /** Queries: which rows of a table have some values, and in which order. */
 
 import { typesOf } from "./declared.js";
+import { planned, type Plan, type Range } from "./indexes.js";
 import type { Json } from "./json.js";
 import { asRead, view } from "./merge.js";
 import { placeOf, placeOfId } from "./places.js";
@@ -23,6 +24,8 @@ export interface Query {
 }
 
 const ROW_ID = "_row_id";
+/** How many times more rows are found where others of the answer's order are not in it. */
+const MORE = 4;
 
 /** How the rows of a table are read now: by its types, and by whether deletions win. */
 export interface Reading {
@@ -110,16 +113,40 @@ export const shown = ({ reading }: Asked, { key, columns }: Found): QueriedRow =
 /** Where rows are read. */
 export interface Source {
   readonly memory: Memory;
+  /** All rows of a table, by their ids. */
   rows(table: string): Promise<[string, Row][]>;
+  /** The rows of a part of an index, by their keys; where there are indexes. */
+  find?(range: Range): Promise<[string, Row][]>;
 }
 
 /** The rows of a query, in their order. */
 export async function answer(source: Source, question: Asked): Promise<Found[]> {
   const { table } = question.reading;
-  const all: Found[] = [];
-  for (const [rowId, row] of await source.rows(table)) {
-    const each = found(question, rowKey(table, rowId), row);
-    if (each) all.push(each);
-  }
+  const indexes = source.find ? (source.memory.tables.get(table)?.indexes ?? []) : [];
+  const plan = planned(question, indexes);
+  const rows = plan && (await indexed(source, question, plan));
+  if (rows) return rows;
+  const all = await source.rows(table);
+  return inOrder(
+    question,
+    all.map(([rowId, row]) => [rowKey(table, rowId), row]),
+  );
+}
+
+function inOrder(question: Asked, rows: readonly [string, Row][]): Found[] {
+  const all = rows.map(([key, row]) => found(question, key, row)).filter((each) => each !== null);
   return all.sort(compared(question)).slice(0, question.limit);
+}
+
+/** The same by an index; null if it was declared otherwise meanwhile. */
+async function indexed(source: Source, question: Asked, plan: Plan): Promise<Found[] | null> {
+  const { index, prefix, isOrdered } = plan;
+  const isDown = isOrdered && question.order[0]!.isDown;
+  for (let limit = isOrdered ? question.limit : Infinity; ; limit *= MORE) {
+    const rows = await source.find!({ prefix, isDown, limit });
+    const now = source.memory.tables.get(question.reading.table)?.indexes ?? [];
+    if (!now.some(({ id, isWhole }) => id === index.id && isWhole)) return null;
+    const all = inOrder(question, rows);
+    if (all.length >= question.limit || rows.length < limit) return all;
+  }
 }

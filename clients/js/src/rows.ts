@@ -84,7 +84,7 @@ export function table(
     known = {
       ...known,
       columns: known.columns.map((other) => (other === first ? column : other)),
-      ...(known.types && { types: renamedType(known.types, first, column) }),
+      ...renamedTypes(known, first, column),
     };
     work.putTable(known);
     respell(work, known, new Map([[first, column]]));
@@ -150,10 +150,13 @@ function respell(work: Work, of: Table, columns: ReadonlyMap<string, string>): v
   }
 }
 
-const renamedType = (types: NonNullable<Table["types"]>, from: string, to: string) =>
-  Object.fromEntries(
-    Object.entries(types).map(([name, type]) => [name === from ? to : name, type]),
-  );
+function renamedTypes({ types, indexes }: Table, from: string, to: string): Partial<Table> {
+  if (!types) return {};
+  const renamed = (name: string): string => (name === from ? to : name);
+  const all = Object.entries(types).map(([name, type]): [string, string] => [renamed(name), type]);
+  const moved = indexes?.map((index) => ({ ...index, columns: index.columns.map(renamed) }));
+  return { types: Object.fromEntries(all), ...(moved && { indexes: moved }) };
+}
 
 function renamedIn(state: State, columns: ReadonlyMap<string, string>): State {
   if (![...columns.keys()].some((name) => state.columns.has(name))) return state;

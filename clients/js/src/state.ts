@@ -71,6 +71,16 @@ export interface Table {
   readonly generation: number;
   /** The types that the app has declared, by columns; undefined if it has not. */
   readonly types?: Readonly<Record<string, string>>;
+  readonly indexes?: readonly Index[];
+}
+
+/** A declared index of a table. */
+export interface Index {
+  /** Its table, its columns, and their types: with others it is another index. */
+  readonly id: string;
+  readonly columns: readonly string[];
+  /** Whether all rows are in it. */
+  readonly isWhole: boolean;
 }
 
 /** What pages had shown of a row with own writes that they had not; null if that is not known. */

@@ -5,7 +5,9 @@
  * happened. Transactions follow each other: one at a time.
  */
 
+import { built, unbuilt } from "./declared.js";
 import { fault, LakeSyncError } from "./errors.js";
+import { entriesOf, type Entry as Places, type Range } from "./indexes.js";
 import type { Stamp } from "./stamp.js";
 import {
   idOf,
@@ -41,6 +43,10 @@ export interface Storage {
   row(key: string): Promise<Row | undefined>;
   /** All rows of a table by their ids. */
   rows(table: string): Promise<[string, Row][]>;
+  /** The rows of a part of an index, by their keys. */
+  find?(range: Range): Promise<[string, Row][]>;
+  /** Put the rows of a table into its indexes; it may be used meanwhile. */
+  buildIndexes?(table: string): Promise<void>;
   close(): void;
   /** Remove everything. */
   wipe(): Promise<void>;
@@ -122,15 +128,19 @@ function attempt<T>(memory: Memory, body: () => T): T {
 
 // --- in IndexedDB ---------------------------------------------------------------------------------
 
-const LAYOUT = 1;
+const LAYOUT = 2;
 const SMALL = ["position", "tables", "outbox", "journal", "conflicts"] as const;
 const STORES = [...SMALL, "rows"];
 const POSITION = "position";
+/** Rows of one transaction that builds an index: it keeps edits waiting for some milliseconds. */
+const BUILT_ROWS_MAX = 500;
 
 /** A row as it is stored, with what its indexes read. */
 interface StoredRow extends Row {
   readonly table: string;
   readonly marks: string[];
+  /** Absent in what a release without indexes wrote. */
+  readonly places?: readonly Places[];
 }
 
 const hex = (hlc: Stamp): string => hlc.toString(16).padStart(16, "0");
@@ -149,11 +159,15 @@ export class IndexedStorage implements Storage {
   /** Open a client's database, and read what is small. */
   static async open(name: string, device: Device): Promise<IndexedStorage> {
     const opening = indexedDB.open(name, LAYOUT);
-    opening.onupgradeneeded = () => {
-      for (const store of SMALL) opening.result.createObjectStore(store);
-      const rows = opening.result.createObjectStore("rows");
-      rows.createIndex("marks", "marks", { multiEntry: true });
-      rows.createIndex("age", ["table", "generation"]);
+    opening.onupgradeneeded = ({ oldVersion }) => {
+      if (oldVersion < 1) {
+        for (const store of SMALL) opening.result.createObjectStore(store);
+        const rows = opening.result.createObjectStore("rows");
+        rows.createIndex("marks", "marks", { multiEntry: true });
+        rows.createIndex("age", ["table", "generation"]);
+      }
+      const rows = opening.transaction!.objectStore("rows");
+      rows.createIndex("places", "places", { multiEntry: true });
     };
     const database = await answered(opening);
     // A newer release in another tab: it may not wait for this one.
@@ -180,7 +194,7 @@ export class IndexedStorage implements Storage {
         return { result, changed: work.changed, rows: work.rowsChanged };
       }
       const transaction = this.begun();
-      put(transaction, work.written);
+      put(transaction, work);
       await ended(transaction);
       work.commit();
       return { result, changed: work.changed, rows: work.rowsChanged };
@@ -193,7 +207,7 @@ export class IndexedStorage implements Storage {
     let result: T;
     try {
       result = attempt(memory, () => body(work));
-      put(transaction, work.written);
+      put(transaction, work);
     } catch (error) {
       transaction.abort();
       throw error;
@@ -203,9 +217,9 @@ export class IndexedStorage implements Storage {
     return { result, changed: work.changed, rows: work.rowsChanged };
   }
 
-  private begun(): IDBTransaction {
+  private begun(durability: IDBTransactionDurability = "strict"): IDBTransaction {
     try {
-      return this.database.transaction(STORES, "readwrite", { durability: "strict" });
+      return this.database.transaction(STORES, "readwrite", { durability });
     } catch (error) {
       throw failed(error);
     }
@@ -223,6 +237,51 @@ export class IndexedStorage implements Storage {
       answered(store.getAll(ofTable(table))),
     ]);
     return keys.map((key, at) => [idOf(key as string), rows[at] as StoredRow]);
+  }
+
+  async find({ prefix, isDown, limit }: Range): Promise<[string, Row][]> {
+    const index = this.database.transaction("rows").objectStore("rows").index("places");
+    // A list is behind all texts.
+    const range = IDBKeyRange.bound(prefix, [...prefix, []]);
+    if (isDown) return backwards(index, range, limit);
+    const count = limit === Infinity ? undefined : limit;
+    const [keys, rows] = await Promise.all([
+      answered(index.getAllKeys(range, count)),
+      answered(index.getAll(range, count)),
+    ]);
+    return keys.map((key, at) => [key as string, rows[at] as StoredRow]);
+  }
+
+  async buildIndexes(table: string): Promise<void> {
+    const ids = unbuilt(this.memory.tables.get(table));
+    if (!ids.length) return;
+    for (let from: string | null = `${table}\n`; from !== null;) {
+      const built: Promise<string | null> = this.turn.then(() => this.buildFrom(table, from!));
+      this.turn = built.catch(() => undefined);
+      from = await built;
+    }
+    await this.transaction((work) => built(work, table, ids));
+  }
+
+  /** Put some rows into the indexes; the key of the last one, null if there are no others. */
+  private async buildFrom(table: string, from: string): Promise<string | null> {
+    // The index counts only once a later transaction, which is flushed, says that it is whole.
+    const transaction = this.begun("relaxed");
+    const end = ended(transaction);
+    const store = transaction.objectStore("rows");
+    const range = IDBKeyRange.bound(from, `${table}\n\uffff`, true);
+    const [keys, rows] = await Promise.all([
+      answered(store.getAllKeys(range, BUILT_ROWS_MAX)),
+      answered(store.getAll(range, BUILT_ROWS_MAX)),
+    ]);
+    const of = this.memory.tables.get(table) ?? {};
+    for (const [at, row] of (rows as StoredRow[]).entries()) {
+      const places = entriesOf(of, row);
+      if (JSON.stringify(places) !== JSON.stringify(row.places ?? []))
+        store.put({ ...row, places }, keys[at]);
+    }
+    await end;
+    return keys.length < BUILT_ROWS_MAX ? null : (keys.at(-1) as string);
   }
 
   close(): void {
@@ -306,7 +365,23 @@ async function load(
   return rows;
 }
 
-function put(transaction: IDBTransaction, writes: Writes): void {
+/** The last rows of a range, that at its end first. */
+function backwards(index: IDBIndex, range: IDBKeyRange, limit: number): Promise<[string, Row][]> {
+  return new Promise((resolve, reject) => {
+    const rows: [string, Row][] = [];
+    const cursor = index.openCursor(range, "prev");
+    cursor.onerror = () => reject(failed(cursor.error));
+    cursor.onsuccess = () => {
+      const at = cursor.result;
+      if (at) rows.push([at.primaryKey as string, at.value as StoredRow]);
+      if (at && rows.length < limit) at.continue();
+      else resolve(rows);
+    };
+  });
+}
+
+function put(transaction: IDBTransaction, work: Work): void {
+  const writes = work.written;
   const store = <T>(name: string, values: ReadonlyMap<string, T | null>): void => {
     const to = transaction.objectStore(name);
     for (const [key, value] of values) {
@@ -319,11 +394,17 @@ function put(transaction: IDBTransaction, writes: Writes): void {
   store("outbox", new Map([...writes.outbox].map(([hlc, entry]) => [hex(hlc), entry])));
   store("journal", writes.journal);
   store("conflicts", writes.conflicts);
-  const rows = [...writes.rows].map(
-    ([key, row]): [string, StoredRow | null] =>
-      [key, row && { ...row, table: tableOf(key), marks: marksOf(row) }], // prettier-ignore
-  );
+  const rows = [...writes.rows].map(([key, row]): [string, StoredRow | null] => [
+    key,
+    row && stored(key, row, work),
+  ]);
   store("rows", new Map(rows));
+}
+
+function stored(key: string, row: Row, work: Work): StoredRow {
+  const table = tableOf(key);
+  const places = entriesOf(work.table(table) ?? {}, row);
+  return { ...row, table, marks: marksOf(row), places };
 }
 
 const answered = <T>(request: IDBRequest<T>): Promise<T> =>
