@@ -1,6 +1,6 @@
 /** The client: rows on the device, edited at once, and synced when there is a network. */
 
-import { amend, discard, rebind, retry, write, type Edit } from "./edits.js";
+import { amend, discard, rebind, resolve, retry, write, type Edit, type Keep } from "./edits.js";
 import { fault, LakeSyncError } from "./errors.js";
 import { Http, type Address } from "./http.js";
 import { declare, typesOf, type DeclaredColumns } from "./declared.js";
@@ -57,6 +57,8 @@ export interface OutboxEntry {
 
 /** A conflict, with the values as its column gives them. */
 export type ShownConflict = Omit<Conflict, "own" | "other" | "base"> & {
+  /** By which it is resolved. */
+  readonly id: string;
   readonly own: Cell;
   readonly other: Cell;
   readonly base: Cell;
@@ -250,11 +252,29 @@ export class Client {
 
   /** Writes that were lost to others', or that others lost: until the app has resolved them. */
   conflicts(): readonly ShownConflict[] {
-    return [...this.storage.memory.conflicts.values()].map((conflict) => {
+    return [...this.storage.memory.conflicts].map(([id, conflict]) => {
       const type = this.typesOf(conflict.table)[conflict.column];
       const value = (text: string | null): Cell => (text === null ? null : decoded(type, text));
       const { own, other, base } = conflict;
-      return { ...conflict, own: value(own), other: value(other), base: value(base) };
+      return { ...conflict, id, own: value(own), other: value(other), base: value(base) };
+    });
+  }
+
+  /**
+   * Resolve a conflict: it is no longer listed.
+   *
+   * `mine` and `theirs` choose one of its values, `new` writes `value`. If the row shows the chosen
+   * one, or a later one took the place of what lost, nothing is written; otherwise an edit is made
+   * now, and returned. A deletion that is chosen deletes the row, and a value of a row that is gone
+   * inserts it with that column.
+   */
+  resolve(id: string, keep: Keep, value: unknown = null): Promise<Result<Delta | null>> {
+    return attempt(async () => {
+      const conflict = this.storage.memory.conflicts.get(id);
+      return this.written(
+        (work) => resolve(work, id, keep, value),
+        () => ({ keys: conflict ? [rowKey(conflict.table, conflict.rowId)] : [] }),
+      );
     });
   }
 

@@ -4,9 +4,9 @@ import { byteLength, isBroken } from "./bytes.js";
 import { fault } from "./errors.js";
 import { typesOf } from "./declared.js";
 import type { Json } from "./json.js";
-import { apply, deltaId, type Delta, type Op } from "./merge.js";
+import { apply, asRead, deltaId, view, type Delta, type Op } from "./merge.js";
 import { keyOf, refold, store, table } from "./rows.js";
-import { fold, known, notFound, type Entry, type Work } from "./state.js";
+import { fold, known, notFound, rowKey, type Conflict, type Entry, type Work } from "./state.js";
 import { DRIFT, type Stamp } from "./stamp.js";
 import { encoded } from "./values.js";
 
@@ -147,6 +147,68 @@ export function followStamps(work: Work, stamps: readonly (readonly [Delta, Stam
 }
 
 export const idOf = (entry: Entry): string => deltaId(entry.delta);
+
+// --- conflicts ------------------------------------------------------------------------------------
+
+/** Which value a resolved conflict leaves: this client's, the other's, or one that is given. */
+export type Keep = "mine" | "theirs" | "new";
+
+/** Resolve a conflict: it is no longer listed; returns the edit that this took, if any. */
+export function resolve(work: Work, id: string, keep: Keep, value: unknown): Delta | null {
+  const conflict = work.conflicts.find(([key]) => key === id)?.[1];
+  if (!conflict) throw notFound("conflict", "id");
+  const delta = resolved(work, conflict, keep, value);
+  work.putConflict(id, null);
+  return delta;
+}
+
+function resolved(work: Work, conflict: Conflict, keep: Keep, value: unknown): Delta | null {
+  const { column, own, other, won, deleted } = conflict;
+  const given = (text: Json | null): Kept => new Map([[column, text ?? "null"]]);
+  const ownStands = isOwnStanding(work, conflict);
+  switch (keep) {
+    case "new":
+      return settle(work, conflict, new Map(), { [column]: value });
+    case "mine":
+      return ownStands ? null : settle(work, conflict, won && deleted ? null : given(own));
+    case "theirs":
+      if (!ownStands) return null;
+      if (conflict.hidden) {
+        throw fault("CONFLICT", "rules have hidden the other value: keep yours, or give a new one");
+      }
+      return settle(work, conflict, deleted && !won ? null : given(other));
+    default:
+      throw fault("VALIDATION_ERROR", 'keep is "mine", "theirs" or "new"', "keep");
+  }
+}
+
+/** Whether the row still shows what this client wrote, by that write. */
+function isOwnStanding(
+  work: Work,
+  { table: of, rowId, column, ownHlc, won, deleted }: Conflict,
+): boolean {
+  const row = asRead(work.row(rowKey(of, rowId)).state, work.deleteWins(of));
+  if (won && deleted) return row.deleted === ownHlc && view(row) === null;
+  const register = row.columns.get(column);
+  return register?.[0] === ownHlc && register[1] === work.clientId;
+}
+
+/** Write the value that was chosen, or delete the row where that was. */
+function settle(
+  work: Work,
+  { table: of, rowId }: Conflict,
+  kept: Kept | null,
+  columns: Edit["columns"] = {},
+): Delta {
+  const { state } = work.row(rowKey(of, rowId));
+  // An update does not bring a deleted row back everywhere.
+  const isThere = view(asRead(state, work.deleteWins(of))) !== null;
+  const op = !kept ? "DELETE" : isThere ? "UPDATE" : "INSERT";
+  const name = work.table(of)?.name ?? of;
+  const delta = deltaOf(work, { op, table: name, rowId, columns }, kept ?? new Map());
+  add(work, { delta, status: "pending", txn: null, code: "", message: "" });
+  return delta;
+}
 
 // --- another gateway ------------------------------------------------------------------------------
 

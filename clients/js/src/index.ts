@@ -13,6 +13,7 @@ export {
   type Status,
   type Transaction,
 } from "./client.js";
+export type { Keep } from "./edits.js";
 export { LakeSyncError } from "./errors.js";
 export type { Value } from "./json.js";
 export type { DeclaredColumns } from "./declared.js";

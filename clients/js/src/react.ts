@@ -15,7 +15,7 @@ import {
   type ReactNode,
 } from "react";
 
-import type { Client, OutboxEntry, QueriedRow, Query, Status } from "./client.js";
+import type { Client, OutboxEntry, QueriedRow, Query, ShownConflict, Status } from "./client.js";
 import type { LakeSyncError } from "./errors.js";
 
 // --- the client -----------------------------------------------------------------------------------
@@ -188,18 +188,31 @@ export function useSyncStatus(): Status {
 const isSameStatus = (one: Status, other: Status): boolean =>
   (Object.keys(one) as (keyof Status)[]).every((name) => one[name] === other[name]);
 
-const NOTHING: readonly OutboxEntry[] = [];
+const NOTHING: readonly never[] = [];
 
 /** The edits that were refused, until the app has decided: `retry`, `discard` or `amend`. */
 export function useQuarantined(): readonly OutboxEntry[] {
-  return useStatus("quarantined", NOTHING, (client) => client.quarantined(), areSameEntries);
+  return useStatus<readonly OutboxEntry[]>(
+    "quarantined",
+    NOTHING,
+    (client) => client.quarantined(),
+    (one, other) => areSame(one, other, ["deltaId", "reason"]),
+  );
 }
 
-const areSameEntries = (one: readonly OutboxEntry[], other: readonly OutboxEntry[]): boolean =>
-  one.length === other.length &&
-  one.every(
-    (entry, at) => entry.deltaId === other[at]!.deltaId && entry.reason === other[at]!.reason,
+/** Writes that were lost to others', or that others lost, until the app has resolved them. */
+export function useConflicts(): readonly ShownConflict[] {
+  return useStatus<readonly ShownConflict[]>(
+    "conflicts",
+    NOTHING,
+    (client) => client.conflicts(),
+    (one, other) => areSame(one, other, ["id", "ownHlc", "otherHlc", "hidden"]),
   );
+}
+
+const areSame = <T>(one: readonly T[], other: readonly T[], by: readonly (keyof T)[]): boolean =>
+  one.length === other.length &&
+  one.every((each, at) => by.every((name) => each[name] === other[at]![name]));
 
 /** Show what `onStatus` tells of. */
 function useStatus<T>(

@@ -494,5 +494,5 @@ function alive<K, V>(stored: ReadonlyMap<K, V>, writes: ReadonlyMap<K, V | null>
   return [...all].filter((pair): pair is [K, V] => pair[1] !== null);
 }
 
-export const notFound = (what: string): Error =>
-  fault("NOT_FOUND", `no ${what} has this id`, "deltaId");
+export const notFound = (what: string, field = "deltaId"): Error =>
+  fault("NOT_FOUND", `no ${what} has this id`, field);

@@ -7,7 +7,10 @@ import { max } from "../src/stamp.js";
 export type Refusing = (edit: { table: string; columns: Record<string, unknown> }) => string;
 
 /** Open a client in memory whose gateway refuses what `refusing` says. */
-export async function openClient(refusing: Refusing = () => ""): Promise<Client> {
+export const openClient = (refusing?: Refusing): Promise<Client> => newGateway(refusing)("c1");
+
+/** A gateway, by what opens clients of it. */
+export function newGateway(refusing: Refusing = () => ""): (clientId: string) => Promise<Client> {
   const log: { commit: bigint; delta: any }[] = [];
   let last = 0n;
 
@@ -39,19 +42,21 @@ export async function openClient(refusing: Refusing = () => ""): Promise<Client>
     if (path.endsWith("/schema")) return { tables: [] };
     return path.endsWith("/pull") ? pulled(body.since) : pushed(body.deltas);
   };
-  const opened = await Client.open({
-    url: "https://gateway.example",
-    gateway: "g1",
-    clientId: "c1",
-    token: "t",
-    inMemory: true,
-    fetch: async (url, given) => {
-      const body = given?.body ? JSON.parse(given.body as string) : null;
-      return Response.json(answers(new URL(url as string).pathname, body));
-    },
-  });
-  if (!opened.ok) throw opened.error;
-  return opened.value;
+  return async (clientId) => {
+    const opened = await Client.open({
+      url: "https://gateway.example",
+      gateway: "g1",
+      clientId,
+      token: "t",
+      inMemory: true,
+      fetch: async (url, given) => {
+        const body = given?.body ? JSON.parse(given.body as string) : null;
+        return Response.json(answers(new URL(url as string).pathname, body));
+      },
+    });
+    if (!opened.ok) throw opened.error;
+    return opened.value;
+  };
 }
 
 /** How many listen to a client. */
