@@ -31,14 +31,23 @@ def tickets(item_store: ItemStore) -> Tickets:
     return ItemTickets(item_store)
 
 
-def connection(gateway: str, name: str = "L0SM9cOFvHcCIhw=") -> Connection:
+def connection(
+    gateway: str, name: str = "L0SM9cOFvHcCIhw=", *, is_json: bool = False
+) -> Connection:
     claims = {"sub": "ann|1", "teams": ["red", "\U0001f600"], "level": 3}
-    return Connection(gateway, name, "phone|1", "ann|1", 1_795_251_600.5, NOW, claims, "s", "r")
+    return Connection(
+        gateway, name, "phone|1", "ann|1", 1_795_251_600.5, NOW, claims, "s", "r", is_json=is_json
+    )
 
 
 @pytest.mark.law("T6")
-def test_connection_is_returned_until_removed(connections: Connections, gateway: str) -> None:
-    wanted = connection(gateway)
+@pytest.mark.parametrize("is_json", [False, True])
+def test_connection_is_returned_until_removed(
+    connections: Connections,
+    gateway: str,
+    is_json: bool,  # noqa: FBT001
+) -> None:
+    wanted = connection(gateway, is_json=is_json)
     assert connections.get(gateway, wanted.id) is None
     connections.add(wanted)
     assert connections.get(gateway, wanted.id) == wanted

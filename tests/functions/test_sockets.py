@@ -27,7 +27,7 @@ from lakesync.wire.proto import Tag
 from tests.functions.conftest import Context, event
 from tests.support.acting import use_memory_outside
 from tests.support.polling import MemorySecrets
-from tests.support.sockets import FakeSockets
+from tests.support.sockets import FakeSockets, broadcast_of, is_json
 
 if TYPE_CHECKING:
     import io
@@ -98,6 +98,18 @@ def some_push(client: str = "phone-1", title: str = "Buy milk") -> Push:
     hlc = time.time_ns() // 1_000_000 << 16
     delta = make_delta(Op.INSERT, "todos", "r1", {"title": title}, client_id=client, hlc=hlc)
     return Push(client, ((0, delta),), own_cursor=True)
+
+
+def some_actions(*orders: int, client: str = "phone-1", connector: str = "slack") -> bytes:
+    message = pb.ActionPush(client_id=client)
+    for order in orders:
+        message.actions.add(
+            action_id=f"a{order}",
+            connector=connector,
+            action_type="send",
+            params=json.dumps({"n": order}).encode(),
+        )
+    return message.SerializeToString()
 
 
 PULL = proto.encode_pull_frame(Pull("phone-1", removes=True, own_cursor=True), 7)
@@ -250,18 +262,6 @@ def test_frames_with_server_side_tags_are_refused(api: Api) -> None:
     api.connect()
     for tag in (Tag.BROADCAST, Tag.ACTION_RESPONSE, Tag.REFUSAL, Tag.KEEP_ALIVE):
         assert api.refusal(proto.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
-
-
-def some_actions(*orders: int, client: str = "phone-1", connector: str = "slack") -> bytes:
-    message = pb.ActionPush(client_id=client)
-    for order in orders:
-        message.actions.add(
-            action_id=f"a{order}",
-            connector=connector,
-            action_type="send",
-            params=json.dumps({"n": order}).encode(),
-        )
-    return message.SerializeToString()
 
 
 @pytest.fixture
@@ -488,19 +488,294 @@ def test_no_function_logs_a_token(api: Api, log: io.StringIO) -> None:
     assert "very-secret" not in log.getvalue()
 
 
+# --- frames of JSON -------------------------------------------------------------------------------
+
+
+JSON_PULL = {"clientId": "phone-1", "removes": True, "ownCursor": True}
+
+
+def with_protocols(*words: str) -> dict[str, Any]:
+    """Return a handshake that offers these sub-protocols."""
+    sent = event("connect_sub_protocol")
+    sent["headers"]["Sec-WebSocket-Protocol"] = ", ".join([*words, "bearer.left-out"])
+    return sent
+
+
+class JsonSocket:
+    """A connection whose frames are JSON."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        answer = api.call("connect", with_protocols("lakesync.v1.json"))
+        assert answer == {
+            "statusCode": 200,
+            "headers": {"Sec-WebSocket-Protocol": "lakesync.v1.json"},
+        }
+
+    def ask(self, tag: int, body: object, request_id: int = 7) -> tuple[int, Any]:
+        return self.send(json.dumps({"tag": tag, "requestId": request_id, "body": body}))
+
+    def send(self, frame: object, request_id: int = 7) -> tuple[int, Any]:
+        """Send a frame; returns the tag and body of its answer."""
+        self.api.sockets.sent.clear()
+        answer = self.api.call("frames", event("frames_pull") | {"body": frame})
+        assert answer == {"statusCode": 200}
+        (answered,) = self.api.sockets.sent[NAME]
+        read = json.loads(answered)
+        assert read["requestId"] in {request_id, 0}
+        if read["tag"] == Tag.REFUSAL:
+            assert read["body"]["closes"] == (read["requestId"] == 0)
+        return read["tag"], read["body"]
+
+
+@pytest.fixture
+def socket(api: Api) -> JsonSocket:
+    return JsonSocket(api)
+
+
+def json_push(title: object = "Buy milk", client: str = "phone-1") -> dict[str, Any]:
+    hlc = str(time.time_ns() // 1_000_000 << 16)
+    columns = [{"column": "title", "value": title}]
+    delta = {"op": "INSERT", "table": "todos", "rowId": "r1", "clientId": client}
+    return {
+        "clientId": client,
+        "deltas": [delta | {"columns": columns, "hlc": hlc}],
+        "lastSeenHlc": "0",
+        "ownCursor": True,
+    }
+
+
+@pytest.mark.law("T7", "W8")
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (["lakesync.v1"], "lakesync.v1"),
+        (["lakesync.v1.json"], "lakesync.v1.json"),
+        (["lakesync.v1", "lakesync.v1.json"], "lakesync.v1"),
+        (["mqtt", "lakesync.v1.json", "lakesync.v1"], "lakesync.v1.json"),
+    ],
+)
+def test_first_known_sub_protocol_is_chosen_and_decides_the_encoding(
+    api: Api, words: list[str], chosen: str
+) -> None:
+    answer = api.call("connect", with_protocols(*words))
+
+    assert answer["headers"] == {"Sec-WebSocket-Protocol": chosen}
+    connection = api.connections.get(GATEWAY, NAME)
+    assert connection is not None
+    assert connection.is_json == (chosen == "lakesync.v1.json")
+
+
+@pytest.mark.law("T7", "W8")
+def test_json_push_and_pull_are_answered_by_the_bodies_of_http(
+    socket: JsonSocket, functions: Functions
+) -> None:
+    tag, receipt = socket.ask(1, json_push())
+    assert (tag, receipt["accepted"], receipt["results"]) == (1, 1, [])
+    tag, page = socket.ask(2, JSON_PULL)
+    caller = event("frames_pull")["requestContext"]["authorizer"]
+    asked = with_context("pull_first_page", authorizer={"lambda": caller})
+    over_https = functions.http("pull", asked).json
+    assert tag == 2
+    assert [each["rowId"] for each in page["deltas"]] == ["r1"]
+    assert page["deltas"] == over_https["deltas"]
+    assert socket.ask(2, {})[1]["deltas"] == page["deltas"], "a pull may leave its client out"
+
+
+@pytest.mark.law("T7", "W8")
+def test_json_pages_fit_frames_whatever_the_rows_hold(socket: JsonSocket) -> None:
+    service = websockets.frame_service(wiring.load(FramesSettings))
+    # A control character is one byte of a row id in protobuf, and six characters in JSON.
+    rows = [f"{number:03}" + 500 * "\x01" for number in range(150)]
+    for number, row in enumerate(rows):
+        hlc = (time.time_ns() // 1_000_000 << 16) + number
+        delta = make_delta(Op.INSERT, "todos", row, {"n": number}, client_id="laptop", hlc=hlc)
+        service._pushes.push(GATEWAY, Push("laptop", ((0, delta),)))
+    read: list[str] = []
+    page: dict[str, Any] = {"hasMore": True, "serverHlc": "0"}
+    while page["hasMore"]:
+        wanted = JSON_PULL | {"since": page["serverHlc"], "limit": 1_000, "fresh": True}
+        tag, page = socket.ask(2, wanted)
+        assert tag == 2
+        assert len(socket.api.sockets.sent[NAME][0].encode()) <= proto.FRAME_CHARS_MAX
+        read += [each["rowId"] for each in page["deltas"]]
+
+    assert read == rows
+
+
+@pytest.mark.law("T7", "W8")
+@pytest.mark.parametrize("title", ["x" * 150_000, "\x01" * 22_000, "\U0001f600" * 33_000])
+def test_json_page_too_large_for_a_frame_is_refused(socket: JsonSocket, title: str) -> None:
+    service = websockets.frame_service(wiring.load(FramesSettings))
+    service._pushes.push(GATEWAY, some_push(title=title))
+
+    tag, body = socket.ask(2, JSON_PULL)
+    assert (tag, body["code"], body["closes"]) == (6, "BODY_TOO_LARGE", False)
+    assert socket.api.sockets.closed == []
+
+
+@pytest.mark.law("T7", "W8")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        PULL,
+        "",
+        None,
+        "[]",
+        "{}",
+        '{"tag":9,"requestId":7,"body":{}}',
+        '{"tag":"2","requestId":7,"body":{}}',
+        '{"tag":2,"requestId":-1,"body":{}}',
+        '{"tag":2,"requestId":7,"body":{"since":"\ud800"}}',
+        "[" * 100_000,
+        '{"tag":2,"body":' + "[" * 60_000 + "]" * 60_000 + "}",
+        '{"tag":2,"body":"' + "\u00e9" * 65_600 + '"}',
+        json.dumps({"tag": 2, "body": "x" * 131_072}),
+    ],
+)
+def test_malformed_json_frame_closes_the_connection_with_an_error_code(
+    socket: JsonSocket, frame: str | None
+) -> None:
+    tag, body = socket.send(frame)
+
+    assert (tag, body["closes"]) == (6, True)
+    assert body["code"] in {"VALIDATION_ERROR", "BODY_TOO_LARGE"}
+    assert socket.api.sockets.closed == [NAME]
+    assert socket.api.connections.get(GATEWAY, NAME) is None
+
+
+@pytest.mark.law("T7", "W8")
+def test_json_frame_on_a_protobuf_connection_closes_it_with_a_protobuf_refusal(api: Api) -> None:
+    api.connect()
+    refused = api.refusal(json.dumps({"tag": 2, "requestId": 7, "body": JSON_PULL}))
+
+    assert (refused.error.code, refused.closes) == ("VALIDATION_ERROR", True)
+    assert api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T7", "W8")
+@pytest.mark.parametrize(
+    ("tag", "body", "code", "field"),
+    [
+        (1, None, "VALIDATION_ERROR", None),
+        (1, {"clientId": "phone-1", "deltas": {}}, "VALIDATION_ERROR", "deltas"),
+        (1, json_push(client="phone-2"), "FORBIDDEN", "clientId"),
+        (2, [], "VALIDATION_ERROR", None),
+        (2, {"clientId": "phone-2"}, "FORBIDDEN", "clientId"),
+        (2, {"clientId": "\ud800"}, "VALIDATION_ERROR", "clientId"),
+        (2, {"since": -1}, "VALIDATION_ERROR", "since"),
+        (2, {"snapshot": "nonsense"}, "VALIDATION_ERROR", None),
+        (2, {"since": str(1 << 62), "ownCursor": True}, "CURSOR_EXPIRED", None),
+        (3, {}, "METHOD_NOT_ALLOWED", None),
+        (5, {}, "METHOD_NOT_ALLOWED", None),
+        (6, {}, "METHOD_NOT_ALLOWED", None),
+        (7, {}, "METHOD_NOT_ALLOWED", None),
+        (4, {"clientId": "phone-1", "actions": 1}, "VALIDATION_ERROR", "actions"),
+        (4, {"clientId": "phone-2", "actions": []}, "FORBIDDEN", "clientId"),
+    ],
+)
+def test_invalid_json_request_is_answered_and_keeps_the_connection_open(
+    socket: JsonSocket, tag: int, body: object, code: str, field: str | None
+) -> None:
+    answer, refused = socket.ask(tag, body)
+    assert (answer, refused["code"], refused["closes"]) == (6, code, False)
+    if field:
+        assert refused["field"] == field
+    assert socket.api.sockets.closed == []
+    assert socket.ask(2, JSON_PULL)[0] == 2
+
+
+@pytest.mark.law("W3", "W8")
+def test_malformed_delta_of_a_json_frame_is_refused_alone(socket: JsonSocket) -> None:
+    push = json_push()
+    push["deltas"] += [{"op": "UPSERT", "deltaId": "\ud800"}, 7]
+    tag, receipt = socket.ask(1, push)
+
+    assert (tag, receipt["accepted"]) == (1, 1)
+    assert [each["index"] for each in receipt["results"]] == [1, 2]
+    assert {each["outcome"] for each in receipt["results"]} == {"refused"}
+
+
+@pytest.mark.law("X9", "W8")
+def test_actions_of_a_json_frame_are_run_once_and_answered(
+    socket: JsonSocket, outside: MemoryOutside
+) -> None:
+    actions = [
+        {
+            "actionId": f"a{order}",
+            "connector": "slack",
+            "actionType": "send",
+            "params": {"n": order},
+        }
+        for order in (1, 2)
+    ]
+    asked = {"clientId": "phone-1", "actions": [*actions, {"actionId": "\ud800"}]}
+    tag, answers = socket.ask(4, asked)
+
+    assert tag == 5
+    assert [each.get("data") for each in answers["results"]] == [{"n": 1}, {"n": 2}, None]
+    assert answers["results"][2]["code"]
+    assert socket.ask(4, asked)[1]["results"] == answers["results"]
+    assert len(outside.done) == 2
+
+
+@pytest.mark.law("X9", "W8")
+def test_refusal_of_the_actions_function_reaches_a_json_connection(
+    socket: JsonSocket, outside: MemoryOutside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revoked = json.dumps({"error": "revoked", "code": "REVOKED"})
+    answer = json.dumps({"statusCode": 403, "body": revoked}).encode()
+    monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: (True, answer))
+    tag, refused = socket.ask(4, {"clientId": "phone-1", "actions": []})
+
+    assert (tag, refused["code"], refused["error"]) == (6, "REVOKED", "revoked")
+    assert outside.done == []
+
+
+@pytest.mark.law("T6", "W8")
+def test_json_connection_that_is_over_is_closed_in_json(socket: JsonSocket) -> None:
+    connection = socket.api.connections.get(GATEWAY, NAME)
+    assert connection is not None
+    socket.api.connections.add(replace(connection, expires_s=time.time() - 1))
+    assert socket.ask(2, JSON_PULL)[1]["code"] == "AUTH_ERROR"
+    assert socket.api.connections.get(GATEWAY, NAME) is None
+    socket.api.sockets.closed.clear()
+    tag, body = socket.ask(2, JSON_PULL)
+
+    assert (tag, body["code"], body["closes"]) == (6, "AUTH_ERROR", True), "nobody knows it"
+    assert socket.api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T7", "W8")
+def test_unexpected_error_in_a_json_frame_is_answered_without_detail(
+    socket: JsonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Any:
+        raise KeyError("detail")
+
+    monkeypatch.setattr(websocket_frames.FrameService, "_pull", broken)
+    tag, body = socket.ask(2, JSON_PULL)
+
+    assert (tag, body["code"], body["closes"]) == (6, "INTERNAL_ERROR", False)
+    assert "detail" not in body["error"]
+
+
 # --- the stream -----------------------------------------------------------------------------------
 
 
 @pytest.mark.law("T1")
-def test_a_commit_is_broadcast_to_connections(api: Api) -> None:
-    api.connect()
+@pytest.mark.parametrize("protocol", ["lakesync.v1", "lakesync.v1.json"])
+def test_a_commit_is_broadcast_to_connections(api: Api, protocol: str) -> None:
+    assert api.call("connect", with_protocols(protocol))["statusCode"] == 200
     service = websockets.frame_service(wiring.load(FramesSettings))
     service._pushes.push(GATEWAY, some_push("laptop"))
     api.call("notify", event("notify_commits"))
 
     (frame,) = api.sockets.sent[NAME]
-    tag, body = proto.decode_frame(frame)
-    assert (tag, proto.decode_page(body).is_poke) == (Tag.BROADCAST, True)
+    page = broadcast_of(frame)
+    assert page is not None
+    assert page.is_poke
+    assert is_json(frame) == (protocol == "lakesync.v1.json")
 
 
 class Stepping(Context):

@@ -17,11 +17,14 @@ from lakesync.gateway import broadcast, connected
 from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
 from lakesync.gateway.pull import PullService
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND, Revocation
+from lakesync.wire import json_frames, proto
 from tests.support.builders import at_ms, insert, update
 from tests.support.gateways import GATEWAY, deltas_of
-from tests.support.sockets import Hub
+from tests.support.sockets import Hub, is_json
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PullPage
 
@@ -117,6 +120,110 @@ def test_too_large_broadcast_is_a_poke(world: World) -> None:
     world.notify()
 
     assert only(world.sockets.pages("to-ann")).is_poke
+
+
+@pytest.mark.law("T1", "T2")
+def test_connections_of_both_encodings_are_sent_the_same_page_each_written_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        world.connect(f"ann{number}")
+        world.connect(f"web{number}", is_json=True)
+    settled(world)
+    before, _ = world.pull("ann0", 0)
+    written = count_calls(monkeypatch, json_frames), count_calls(monkeypatch, proto)
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    frames = {name: only_text(sent) for name, sent in world.sockets.sent.items()}
+    assert {name for name, frame in frames.items() if is_json(frame)} == {
+        "to-web0", "to-web1", "to-web2",
+    }  # fmt: skip
+    assert [len(calls) for calls in written] == [2, 2], "a page and a poke for each encoding"
+    page, same = only(world.sockets.pages("to-ann0")), only(world.sockets.pages("to-web0"))
+    assert page.follows(before.cursor)
+    assert deltas_of(page) == deltas_of(same)
+    assert replace(page, records=()) == replace(same, records=())
+
+
+@pytest.mark.law("T2")
+def test_page_that_fits_no_json_frame_is_a_poke_to_who_reads_json_alone(world: World) -> None:
+    world.connect("ann")
+    world.connect("web", is_json=True)
+    settled(world)
+    world.time.sleep_ms(1_000)
+    # A control character is one byte of a row id in protobuf, and six characters in JSON.
+    rows = [f"{number:02}" + 500 * "\x01" for number in range(50)]
+    world.send(*(insert(row, at=at_ms(1, n), client="bob", n=n) for n, row in enumerate(rows)))
+    world.notify()
+
+    assert only(world.sockets.pages("to-ann")).count == 50
+    poke = only(world.sockets.pages("to-web"))
+    assert (poke.is_poke, poke.has_more, poke.count) == (True, True, 0)
+    world.write("bob", "r2", title="x")
+    world.notify()
+    assert only(world.sockets.pages("to-web")).count == 1
+
+
+@pytest.mark.law("T4")
+def test_json_connection_of_the_sender_is_poked_when_others_wrote_as_well(world: World) -> None:
+    world.connect("bob", is_json=True)
+    settled(world)
+    world.write("bob", "r1", title="Buy milk")
+    world.write("ann", "r2", title="Buy bread")
+    world.notify()
+
+    assert is_json(only_text(world.sockets.sent["to-bob"]))
+    assert only(world.sockets.pages("to-bob")).is_poke
+
+
+def test_nothing_is_written_as_json_where_nobody_reads_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.connect("ann")
+    settled(world)
+    calls = count_calls(monkeypatch, json_frames)
+    world.write("bob", "r1", title="Buy milk")
+    world.notify()
+
+    assert only(world.sockets.pages("to-ann")).count == 1
+    assert calls == []
+
+
+@pytest.mark.law("T6")
+def test_closed_json_connections_are_told_the_reason_in_json(world: World) -> None:
+    world.connect("ann", expires_s=world.time.now_ms / 1000 + 5, is_json=True)
+    world.connect("carl", is_json=True)
+    world.connect("dora", expires_s=world.time.now_ms / 1000 + 5, is_json=True)
+    settled(world)
+    world.broadcaster.close_revoked(GATEWAY, "user", "carl")
+    world.time.sleep_ms(6_000)
+    world.sweep.sweep(lambda: True)
+
+    for name, code in (("ann", "AUTH_ERROR"), ("carl", "REVOKED"), ("dora", "AUTH_ERROR")):
+        assert is_json(only_text(world.sockets.sent[f"to-{name}"]))
+        (refused,) = world.sockets.refusals(f"to-{name}")
+        assert (refused.error.code, refused.closes, refused.request_id) == (code, True, 0)
+    assert sorted(world.sockets.closed) == ["to-ann", "to-carl", "to-dora"]
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, encoding: ModuleType) -> list[PullPage]:
+    """Note the broadcasts that are written in an encoding from now on."""
+    calls: list[PullPage] = []
+    write = encoding.encode_broadcast
+
+    def noted(page: PullPage) -> str:
+        calls.append(page)
+        frame: str = write(page)
+        return frame
+
+    monkeypatch.setattr(encoding, "encode_broadcast", noted)
+    return calls
+
+
+def only_text(frames: list[str]) -> str:
+    (frame,) = frames
+    return frame
 
 
 @pytest.mark.law("T2")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lakesync.wire import proto
+from lakesync.wire import json_frames, proto
 from lakesync.wire.proto import Tag
 from tests.infrastructure.stack import resources
 
@@ -52,7 +52,7 @@ def test_api_gateway_answers_keep_alives_without_a_function() -> None:
 
 @pytest.mark.law("W8")
 def test_frames_match_no_custom_route_and_reach_the_frames_function() -> None:
-    """A frame is base64, which is no JSON with an action."""
+    """A frame is base64, or JSON without an action."""
     api = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
     keys = {"$connect", "$disconnect", "$default"}
 
@@ -60,6 +60,7 @@ def test_frames_match_no_custom_route_and_reach_the_frames_function() -> None:
     for tag in Tag:
         with pytest.raises(ValueError, match="Expecting value"):
             json.loads(proto.encode_frame(tag, b"message"))
+        assert "action" not in json.loads(json_frames.encode_frame(tag, b"{}", 1))
 
 
 @pytest.mark.law("T5")

@@ -60,7 +60,7 @@ def test_page_round_trips(encoding: ModuleType, made: tuple[PullPage, list[Delta
     assert (back.count, back.cursor) == (len(sent), page.cursor)
     assert (back.has_more, back.epoch) == (page.has_more, page.epoch)
     assert (back.schema_version, back.behind_ms) == (page.schema_version, page.behind_ms)
-    assert back.progress == page.progress
+    assert (back.first, back.previous, back.progress) == (page.first, page.previous, page.progress)
 
 
 @pytest.mark.law("W1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,10 @@ def gateway() -> Iterator[LocalGateway]:
         yield served
 
 
-def opened(gateway: LocalGateway, token: str = "", client: str = "ann") -> Any:
-    protocols: Any = ["lakesync.v1", f"bearer.{token or gateway.token(client)}"]
+def opened(
+    gateway: LocalGateway, token: str = "", client: str = "ann", protocol: str = "lakesync.v1"
+) -> Any:
+    protocols: Any = [protocol, f"bearer.{token or gateway.token(client)}"]
     return connect(f"{gateway.socket_url}?clientId={client}", subprotocols=protocols, proxy=None)
 
 
@@ -88,6 +91,42 @@ def test_push_pull_and_keep_alive_are_answered_over_a_socket(gateway: LocalGatew
         socket.send(PULL)
         frames = [socket.recv(PATIENCE_S) for _ in range(2)]
         assert proto.KEEP_ALIVE_ANSWER in frames
+
+
+@pytest.mark.law("T1", "T7", "W8")
+def test_json_socket_pushes_pulls_and_hears_of_another_client(gateway: LocalGateway) -> None:
+    delta = {"op": "INSERT", "table": "todos", "rowId": "r1", "clientId": "ann", "hlc": "327680"}
+    push = {"clientId": "ann", "deltas": [delta], "ownCursor": True}
+    with (
+        opened(gateway, protocol="lakesync.v1.json") as ann,
+        opened(gateway, protocol="lakesync.v1.json", client="bob") as bob,
+    ):
+
+        def asked(tag: int, body: dict[str, Any]) -> Any:
+            ann.send(json.dumps({"tag": tag, "requestId": tag + 10, "body": body}))
+            answer = {"tag": 3}
+            while answer["tag"] == 3:  # of the first commit of all there is a poke besides
+                answer = json.loads(ann.recv(PATIENCE_S))
+            assert (answer["tag"], answer["requestId"]) == (tag, tag + 10)
+            return answer["body"]
+
+        assert ann.subprotocol == "lakesync.v1.json"
+        assert asked(1, push)["accepted"] == 1
+        assert [each["rowId"] for each in asked(2, {"ownCursor": True})["deltas"]] == ["r1"]
+        ann.send(proto.KEEP_ALIVE)
+        assert ann.recv(PATIENCE_S) == proto.KEEP_ALIVE_ANSWER
+        heard = json.loads(bob.recv(PATIENCE_S))
+        assert (heard["tag"], heard["body"]["deltas"], heard["body"]["hasMore"]) == (3, [], True)
+        assert asked(1, push | {"deltas": [delta | {"rowId": "r2"}]})["accepted"] == 1
+        heard = json.loads(bob.recv(PATIENCE_S))
+        assert "requestId" not in heard
+        assert [each["rowId"] for each in heard["body"]["deltas"]] == ["r2"]
+        assert int(heard["body"]["previous"]) < int(heard["body"]["first"])
+        ann.send(PULL)
+        refused = json.loads(ann.recv(PATIENCE_S))
+        assert (refused["tag"], refused["body"]["closes"]) == (6, True)
+        with pytest.raises(ConnectionClosed):
+            ann.recv(PATIENCE_S)
 
 
 @pytest.mark.law("T6")

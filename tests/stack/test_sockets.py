@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from websockets.sync.client import connect
 from lakesync.client import Client, HttpTransport, SyncLoop
 from lakesync.core.delta import Op
 from lakesync.core.messages import Pull, Push
-from lakesync.wire import proto
+from lakesync.wire import jsonish, proto
 from lakesync.wire.proto import Tag
 from tests.support.waiting import DEPLOYED_S, waited
 
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 ARRIVES_S_MAX = DEPLOYED_S
 
 
-def opened(url: str, tenant: Tenant, client: str = "c1", **token: Any) -> Any:
+def opened(
+    url: str, tenant: Tenant, client: str = "c1", *, protocol: str = "lakesync.v1", **token: Any
+) -> Any:
     """Open a WebSocket as a browser does: with sub-protocols and nothing else."""
-    protocols: Any = ["lakesync.v1", f"bearer.{tenant.token(client, **token)}"]
+    protocols: Any = [protocol, f"bearer.{tenant.token(client, **token)}"]
     return connect(
         f"{url}?clientId={client}", subprotocols=protocols, proxy=None, open_timeout=ARRIVES_S_MAX
     )
@@ -41,6 +44,14 @@ def next_answer(socket: Any) -> tuple[Tag, bytes]:
         tag, body = next_frame(socket)
         if tag is not Tag.BROADCAST:
             return tag, body
+
+
+def next_json_answer(socket: Any) -> dict[str, Any]:
+    """Do the same with frames of JSON."""
+    while True:
+        answer: dict[str, Any] = json.loads(socket.recv(timeout=ARRIVES_S_MAX))
+        if answer["tag"] != Tag.BROADCAST:
+            return answer
 
 
 @pytest.mark.law("T1", "T4")
@@ -92,6 +103,42 @@ def test_concurrent_pushes_and_a_pull_on_one_web_socket_are_answered(
         tag, body = next_answer(socket)
         assert (tag, proto.answered_id_of(tag, body)) == (Tag.PULL, 9)
         assert proto.decode_page(body).count == 3
+
+
+@pytest.mark.law("T1", "T7", "W8")
+def test_json_web_socket_is_answered_and_hears_of_another_client(
+    tenant: Tenant, socket_url: str
+) -> None:
+    json_protocol = "lakesync.v1.json"
+    with (
+        opened(socket_url, tenant, "c2", protocol=json_protocol) as reader,
+        opened(socket_url, tenant, protocol=json_protocol) as writer,
+    ):
+        assert writer.subprotocol == json_protocol
+        heard: dict[str, Any] = {"deltas": []}
+        for number in range(2):
+            delta = tenant.make(Op.INSERT, f"r{number}", {"n": number})
+            push = json.loads(jsonish.encode_push(Push("c1", ((0, delta),), own_cursor=True)))
+            writer.send(json.dumps({"tag": 1, "requestId": number + 1, "body": push}))
+            answer = next_json_answer(writer)
+            assert (answer["tag"], answer["requestId"]) == (1, number + 1)
+            assert answer["body"]["accepted"] == 1
+            broadcast = json.loads(reader.recv(timeout=ARRIVES_S_MAX))
+            assert (broadcast["tag"], "requestId" in broadcast) == (3, False)
+            heard = broadcast["body"]
+        assert [each["rowId"] for each in heard["deltas"]] == ["r1"]
+        writer.send(proto.KEEP_ALIVE)
+        assert writer.recv(timeout=ARRIVES_S_MAX) == proto.KEEP_ALIVE_ANSWER
+        pull = {"removes": True, "ownCursor": True}
+        writer.send(json.dumps({"tag": 2, "requestId": 9, "body": pull}))
+        page = next_json_answer(writer)
+        assert (page["tag"], page["requestId"]) == (2, 9)
+        assert [each["rowId"] for each in page["body"]["deltas"]] == ["r0", "r1"]
+        writer.send("no JSON")
+        refused = json.loads(writer.recv(timeout=ARRIVES_S_MAX))
+        assert (refused["tag"], refused["body"]["closes"]) == (6, True)
+        with pytest.raises(ConnectionClosed):
+            writer.recv(timeout=ARRIVES_S_MAX)
 
 
 @pytest.mark.law("T7")

@@ -9,20 +9,48 @@ from typing import TYPE_CHECKING, Any
 from lakesync.buffer.admission import ItemAccess
 from lakesync.buffer.connections import ItemConnections
 from lakesync.buffer.memory_items import MemoryItemStore
+from lakesync.errors import BY_CODE
 from lakesync.gateway.access import Access
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import ConnectionSweep, rules_digest, scoped
 from lakesync.gateway.frame_sending import FrameSender
 from lakesync.ports import Connection, FrameResult
-from lakesync.wire import proto
-from lakesync.wire.proto import Tag
+from lakesync.wire import json_frames, jsonish, proto
+from lakesync.wire.proto import Refused, Tag
 from tests.support.gateways import GATEWAY, GatewayWorld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.core.messages import PullPage
-    from lakesync.wire.proto import Refused
+
+
+def is_json(frame: str) -> bool:
+    return frame.startswith("{")
+
+
+def broadcast_of(frame: str) -> PullPage | None:
+    """Read a frame of either encoding; None if it is no broadcast."""
+    if is_json(frame):
+        read = json_frames.decode_frame(frame)
+        return jsonish.page_of(read.message) if read.tag is Tag.BROADCAST else None
+    tag, body = proto.decode_frame(frame)
+    return proto.decode_page(body) if tag is Tag.BROADCAST else None
+
+
+def refusal_in(frame: str) -> Refused | None:
+    """Read a frame of either encoding; None if it is no refusal."""
+    if not is_json(frame):
+        tag, body = proto.decode_frame(frame)
+        return proto.decode_refusal(body) if tag is Tag.REFUSAL else None
+    read = json_frames.decode_frame(frame)
+    if read.tag is not Tag.REFUSAL:
+        return None
+    said = read.message
+    error = BY_CODE[said["code"]](
+        said["error"], field=said.get("field"), retry_after_s=said.get("retryAfterS")
+    )
+    return Refused(read.id, error, said["closes"])
 
 
 class FakeSockets:
@@ -47,12 +75,11 @@ class FakeSockets:
 
     def pages(self, connection_id: str) -> list[PullPage]:
         taken, self.sent[connection_id] = self.sent[connection_id], []
-        read = [proto.decode_frame(frame) for frame in taken]
-        return [proto.decode_page(body) for tag, body in read if tag is Tag.BROADCAST]
+        return [page for frame in taken if (page := broadcast_of(frame))]
 
     def refusals(self, connection_id: str) -> list[Refused]:
-        read = [proto.decode_frame(frame) for frame in self.sent[connection_id]]
-        return [proto.decode_refusal(body) for tag, body in read if tag is Tag.REFUSAL]
+        sent = self.sent[connection_id]
+        return [refused for frame in sent if (refused := refusal_in(frame))]
 
 
 @dataclass
@@ -93,6 +120,7 @@ class Hub(GatewayWorld):
         claims: Mapping[str, Any] | None = None,
         expires_s: float = 4e9,
         name: str = "",
+        is_json: bool = False,
     ) -> Connection:
         """Open a connection of a client, whose user has the same name."""
         connection = Connection(
@@ -103,6 +131,7 @@ class Hub(GatewayWorld):
             expires_s,
             self.time.wall_clock(),
             claims or {},
+            is_json=is_json,
         )
         config = self.buffer.config(GATEWAY)
         connection = scoped(connection, config, rules_digest(config))

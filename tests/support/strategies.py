@@ -190,6 +190,7 @@ counts = st.integers(0, 2**53 - 1)
 def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
     commits = draw(st.lists(st.lists(deltas(), min_size=1, max_size=3), max_size=3))
     sent = [delta for commit in commits for delta in commit]
+    first = draw(st.just(0) | stamps)
     page = PullPage(
         tuple(map(encode_records, commits)),
         len(sent),
@@ -199,6 +200,8 @@ def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
         draw(texts),
         schema_version=draw(st.integers(0, 2**32 - 1)),
         behind_ms=draw(st.integers(0, 2**32 - 1)),
+        first=first,
+        previous=draw(st.integers(0, first - 1)) if first else None,
         progress=draw(st.none() | st.builds(Progress, counts, counts)),
     )
     return page, sent

@@ -13,7 +13,7 @@ import pytest
 
 from lakesync.core import clock, column_types, delta, merge, rules, visibility
 from lakesync.errors import LakeSyncError
-from lakesync.wire import jsonish
+from lakesync.wire import json_frames, jsonish
 from tests.support.vectors import FOLDER, SUBJECTS, written
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ MUTATIONS = [
     Mutation("visibility", rules._ordered, "order(its_key, key)", "order(key, its_key)"),
     Mutation("visibility", rules._forms, "exact is not None", "False"),
     Mutation("wire", jsonish.encode_push, "(push.atomic)", "(not push.atomic)"),
+    Mutation("wire", jsonish.encode_page, '"previous":', '"after":'),
+    Mutation("wire", json_frames.encode_frame, "request_id is None", "not None"),
 ]  # fmt: skip
 
 

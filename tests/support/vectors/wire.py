@@ -1,10 +1,11 @@
-"""Vectors of messages: each as JSON, as protobuf, and as the frame of a WebSocket that carries it.
+"""Vectors of messages: each as JSON, as protobuf, and as the frames of WebSockets that carry it.
 
 The JSON is what the message says; a client in any language needs one of the encodings only.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import STAMP_MAX
@@ -19,7 +20,8 @@ from lakesync.core.messages import (
     Resync,
 )
 from lakesync.errors import BY_CODE
-from lakesync.wire import jsonish, proto
+from lakesync.wire import json_frames, jsonish, proto
+from lakesync.wire.proto import Tag
 from lakesync.wire.records import encode_records
 from tests.support.vectors.case import CLIENTS, NAMES, Chance, Subject, base64_of, case
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
 PUSHES: Final = 40
 RECEIPTS: Final = 30
-PAGES: Final = 60
+PAGES: Final = 45
+BROADCASTS: Final = 15
 REFUSALS: Final = 20
 CODES: Final = (
     "VALIDATION_ERROR", "SCHEMA_ERROR", "CLOCK_DRIFT", "FORBIDDEN", "ROW_TOO_LARGE", "RATE_LIMITED",
@@ -44,6 +47,7 @@ def _cases() -> Iterator[Case]:
     yield from map(_push, range(PUSHES))
     yield from map(_receipt, range(RECEIPTS))
     yield from map(_page, range(PAGES))
+    yield from map(_broadcast, range(BROADCASTS))
     yield from map(_refusal, range(REFUSALS))
 
 
@@ -58,14 +62,15 @@ def _push(number: int) -> Case:
         atomic=chance.is_lucky(2),
         epoch=chance.one_of((None, "", "epoch-1")),
     )
-    request_id = 1 + number
-    given = {"message": "push", "json": jsonish.encode_push(push).decode(), "requestId": request_id}
+    request_id, body = 1 + number, jsonish.encode_push(push)
+    given = {"message": "push", "json": body.decode(), "requestId": request_id}
     return case(
         "W1 W8",
         given,
         {
             "protobuf": base64_of(proto.encode_push(push)),
             "frame": proto.encode_push_frame(push, request_id),
+            "jsonFrame": json_frames.encode_frame(Tag.PUSH, body, request_id),
         },
     )
 
@@ -80,9 +85,12 @@ def _receipt(number: int) -> Case:
         chance.stamp(), chance.below(100), outcomes, chance.below(2**52), chance.one_of(("", "e-1"))
     )
     given = {"message": "receipt", "protobuf": base64_of(proto.encode_receipt(receipt))}
-    frame = proto.encode_receipt_frame(receipt, number + 1)
+    frames = {
+        "frame": proto.encode_receipt_frame(receipt, number + 1),
+        "jsonFrame": json_frames.encode_receipt_frame(receipt, number + 1),
+    }
     expect = {"json": jsonish.encode_receipt(receipt).decode(), "requestId": number + 1}
-    return case("W1 W8", given | {"frame": frame}, expect)
+    return case("W1 W8", given | frames, expect)
 
 
 def _outcome(chance: Chance) -> tuple[OutcomeKind, LakeSyncError | None]:
@@ -95,14 +103,24 @@ def _outcome(chance: Chance) -> tuple[OutcomeKind, LakeSyncError | None]:
 
 
 def _page(number: int) -> Case:
-    chance = Chance(f"page {number}")
+    page = _some_page(Chance(f"page {number}"))
+    given = {"message": "page", "protobuf": base64_of(proto.encode_page(page))}
+    frames = {
+        "frame": proto.encode_page_frame(page, number + 1),
+        "jsonFrame": json_frames.encode_page_frame(page, number + 1),
+    }
+    expect = {"json": jsonish.encode_page(page).decode(), "requestId": number + 1}
+    return case("W1 W5 W8", given | frames, expect)
+
+
+def _some_page(chance: Chance) -> PullPage:
     commits = [
         [_delta(chance, chance.one_of(CLIENTS)) for _ in range(1 + chance.below(3))]
         for _ in range(chance.below(4))
     ]
     if chance.is_lucky(4):
         commits.append([removal("todos", chance.text() or "r1", chance.stamp())])
-    page = PullPage(
+    return PullPage(
         tuple(map(encode_records, commits)),
         sum(map(len, commits)),
         chance.one_of((0, STAMP_MAX, chance.stamp())),
@@ -115,10 +133,29 @@ def _page(number: int) -> Case:
         chance.one_of((0, 1_500)),
         progress=Progress(3, 10) if chance.is_lucky(4) else None,
     )
-    given = {"message": "page", "protobuf": base64_of(proto.encode_page(page))}
-    frame = proto.encode_page_frame(page, number + 1)
-    expect = {"json": jsonish.encode_page(page).decode(), "requestId": number + 1}
-    return case("W1 W5 W8", given | {"frame": frame}, expect)
+
+
+def _broadcast(number: int) -> Case:
+    chance = Chance(f"broadcast {number}")
+    cursor = chance.one_of((STAMP_MAX, chance.stamp()))
+    page = PullPage((), 0, cursor, has_more=True, epoch="epoch-1", scope="*")
+    if not chance.is_lucky(4):
+        deltas = [_delta(chance, chance.one_of(CLIENTS)) for _ in range(1 + chance.below(3))]
+        first = chance.one_of((1, cursor))
+        page = replace(
+            page,
+            records=(encode_records(deltas),),
+            count=len(deltas),
+            has_more=False,
+            first=first,
+            previous=chance.one_of((0, first - 1)),
+        )
+    given = {"message": "broadcast", "protobuf": base64_of(proto.encode_page(page))}
+    frames = {
+        "frame": proto.encode_broadcast(page),
+        "jsonFrame": json_frames.encode_broadcast(page),
+    }
+    return case("W1 W8 T1", given | frames, {"json": jsonish.encode_page(page).decode()})
 
 
 def _resync(chance: Chance) -> Resync:
@@ -138,7 +175,11 @@ def _refusal(number: int) -> Case:
         retry_after_s=chance.one_of((None, 3)),
     )
     closes = chance.is_lucky(2)
-    given = {"message": "refusal", "frame": proto.encode_refusal(error, number, closes=closes)}
+    given = {
+        "message": "refusal",
+        "frame": proto.encode_refusal(error, number, closes=closes),
+        "jsonFrame": json_frames.encode_refusal(error, number, closes=closes),
+    }
     read = proto.decode_refusal(proto.decode_frame(given["frame"])[1])
     expect = {
         "requestId": number,
@@ -162,17 +203,19 @@ def _delta(chance: Chance, client: str) -> Delta:
 SUBJECT: Final = Subject(
     "Messages in both encodings, and the frames that carry them over a WebSocket.",
     {
-        "message": "push: to be written; receipt, page, refusal: to be read",
+        "message": "push: to be written; receipt, page, broadcast, refusal: to be read",
         "json": "of a push: what is pushed",
         "requestId": "the id that a request over a WebSocket carries",
-        "protobuf": "of a receipt or a page: the bytes",
+        "protobuf": "of a receipt, a page or a broadcast: the bytes",
         "frame": "and the text of the frame that carries them",
+        "jsonFrame": "and the frame of `lakesync.v1.json`",
     },
     {
         "protobuf": "of a push: a message that says the same; bytes may differ",
         "frame": "of a push: a frame that says the same",
-        "json": "of a receipt or a page: the same message as JSON",
-        "requestId": "of which request the frame is the answer",
+        "jsonFrame": "and one of `lakesync.v1.json`",
+        "json": "of a receipt, a page or a broadcast: the same message as JSON",
+        "requestId": "of which request the frame is the answer; a broadcast answers none",
         "code": "of a refusal; `error`, `field`, `retryAfterS` and `closes` too",
     },
     _cases,

@@ -3,7 +3,7 @@
 ====================  ====================  ===============  =====================================
 item                  pk                    sk               attributes
 ====================  ====================  ===============  =====================================
-connection            gateway               connection id    cl us ex op d sc rl x fw fc
+connection            gateway               connection id    cl us ex op d sc rl x fw fc js
 notify state          gateway               ``|notify``      n w pl ow u x
 ticket                ``|ticket|<digest>``  ``|ticket``      d u x
 ====================  ====================  ===============  =====================================
@@ -14,9 +14,10 @@ A connection id contains no ``|``. A ticket opens one WebSocket; it has no clien
 of connections takes it for one.
 
 Attributes: ``cl`` client, ``d`` claims, ``ex`` when the token expires, ``fc`` frames that were
-counted in the span of time ``fw``, ``n`` notified, ``op`` opened, ``ow`` owner of the turn, ``pl``
-the last connection that there was time for, ``rl`` rules, ``sc`` scope, ``u`` until when the turn
-lasts or the ticket is good, ``us`` user, ``w`` wanted, ``x`` when DynamoDB may remove it.
+counted in the span of time ``fw``, ``js`` if its frames are JSON, ``n`` notified, ``op`` opened,
+``ow`` owner of the turn, ``pl`` the last connection that there was time for, ``rl`` rules, ``sc``
+scope, ``u`` until when the turn lasts or the ticket is good, ``us`` user, ``w`` wanted, ``x`` when
+DynamoDB may remove it.
 """
 
 from __future__ import annotations
@@ -156,6 +157,8 @@ def connection_item(connection: Connection) -> NewItem:
         "rl": connection.rules,
         "x": connection.opened_ms // 1000 + CONNECTION_S_MAX,
     }
+    if connection.is_json:
+        attributes["js"] = 1
     return NewItem(check_gateway(connection.gateway), connection.id, attributes)
 
 
@@ -172,6 +175,7 @@ def _connection_of(item: Item) -> Connection:
         item["rl"],
         item.get("fw", 0),
         item.get("fc", 0),
+        "js" in item,
     )
 
 

@@ -36,7 +36,9 @@ PAGE_BYTES_MAX: Final = 2_000_000
 """Stored bytes of the deltas of one page, unless a single commit or row is larger. It bounds the
 memory of functions and clients, and is below the limit of Lambda's responses."""
 SUB_PROTOCOL: Final = "lakesync.v1"
-"""The sub-protocol that both sides of a WebSocket name."""
+"""The sub-protocol that both sides of a WebSocket name: frames of protobuf."""
+JSON_SUB_PROTOCOL: Final = "lakesync.v1.json"
+"""The same with frames of JSON."""
 BEARER: Final = "bearer."
 """The prefix of the token among the sub-protocols that a client offers."""
 NO_CLAIMS: Final[Mapping[str, Any]] = MappingProxyType({})

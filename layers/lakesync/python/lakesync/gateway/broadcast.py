@@ -6,7 +6,7 @@ Rules of this module
        contains everything that its reader sees, and its first commit. Only a reader whose cursor is
        between the two may apply it.
     2. A broadcast that is too large, or would take too long to decide, becomes a poke: its reader
-       pulls.
+       pulls. One that is too large as JSON alone is a poke to who reads JSON.
     3. A client is not sent its own writes. Its next pull returns them, after its push.
     4. Nothing depends on broadcasts: one may be lost, late, repeated or out of order.
     5. A connection whose token has expired, or whose user or client is revoked, is sent only the
@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.messages import Pull, PullPage
-from lakesync.errors import CursorExpired, GatewayDeleted, LakeSyncError, Revoked
+from lakesync.errors import BodyTooLarge, CursorExpired, GatewayDeleted, LakeSyncError, Revoked
 from lakesync.gateway.connected import (
     Group,
     classified,
@@ -35,9 +36,9 @@ from lakesync.gateway.connected import (
     scoped,
     writers_of,
 )
-from lakesync.gateway.frame_sending import Outgoing, always
+from lakesync.gateway.frame_sending import Outgoing, always, frames_in
 from lakesync.ports import GATEWAY_KIND, NotifyState
-from lakesync.wire.proto import FRAME_DELTA_BYTES_MAX, encode_broadcast
+from lakesync.wire.proto import FRAME_DELTA_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -303,21 +304,25 @@ class BroadcastPages:
     def _frames(
         self, log: FinalLog, group: Group, page: PullPage | None, moved: set[str]
     ) -> list[Outgoing]:
-        poke = poke_at(log.top, log.epoch, group.scope)
-        if page is None:
-            return [Outgoing(connection, poke, poke) for connection in group.connections]
-        outgoing = [
-            Outgoing(connection, poke, poke)
-            for connection in group.connections
-            if connection.id in moved
-        ]
-        if not page.count:
-            return outgoing
-        writers = writers_of(page.records)
-        frame = encode_broadcast(page)
+        written = cache(partial(_written, page, poke_at(log.top, log.epoch, group.scope)))
+        writers = writers_of(page.records) if page else set()
+        outgoing: list[Outgoing] = []
         for connection in group.connections:
-            if connection.id in moved or writers == {connection.client_id}:
-                continue
-            is_writer = connection.client_id in writers
-            outgoing.append(Outgoing(connection, poke if is_writer else frame, poke))
+            is_poked = page is None or connection.id in moved
+            if not is_poked and writers <= {connection.client_id}:
+                continue  # its own writes, or none
+            frame, poke = written(connection.is_json)
+            if is_poked or connection.client_id in writers:
+                frame = poke
+            outgoing.append(Outgoing(connection, frame, poke))
         return outgoing
+
+
+def _written(page: PullPage | None, poke: PullPage, is_json: bool) -> tuple[str, str]:  # noqa: FBT001 - what `cache` keys
+    """Return the frames of a page and of a poke, in one encoding; a poke where no page fits."""
+    frames = frames_in(is_json=is_json)
+    poke_frame = frames.encode_broadcast(poke)
+    try:
+        return frames.encode_broadcast(page) if page else poke_frame, poke_frame
+    except BodyTooLarge:
+        return poke_frame, poke_frame

@@ -23,7 +23,6 @@ from lakesync.core.rules import rules_to_json
 from lakesync.core.visibility import Viewer, digest_of
 from lakesync.errors import AuthFailed, GatewayDeleted, RateLimited, Revoked, Unavailable
 from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND
-from lakesync.wire.proto import encode_broadcast
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
@@ -158,13 +157,13 @@ def scoped(connection: Connection, config: GatewayConfig, rules: str) -> Connect
     return replace(connection, scope=scope, rules=rules)
 
 
-def poke_at(top: Stamp, epoch: str, scope: str) -> str:
-    """Return the frame that asks a group's readers to pull.
+def poke_at(top: Stamp, epoch: str, scope: str) -> PullPage:
+    """Return the page that asks a group's readers to pull.
 
     By its scope they see whether other rules decide now, so that not all of them read again at the
     same moment.
     """
-    return encode_broadcast(PullPage((), 0, top, has_more=True, epoch=epoch, scope=scope))
+    return PullPage((), 0, top, has_more=True, epoch=epoch, scope=scope)
 
 
 def writers_of(records: Sequence[bytes]) -> set[str]:

@@ -16,16 +16,18 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from lakesync.errors import LakeSyncError, RateLimited
 from lakesync.ports import Connection, FrameResult
-from lakesync.wire.proto import encode_refusal
+from lakesync.wire import proto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lakesync.core.messages import ActionPush, Pull, PullPage, Push, PushReceipt
     from lakesync.ports import Connections, Sockets
+    from lakesync.wire.proto import Request
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -47,6 +49,34 @@ BUSY_SHARE_MAX: Final = 0.1
 """The share of busy readers above which the account is taken to be throttled."""
 SLOW_REMEMBERED_MAX: Final = 10_000
 """Slow readers that one process remembers."""
+
+
+class Frames(Protocol):
+    """One encoding of frames: `lakesync.wire.proto`, or `lakesync.wire.json_frames`."""
+
+    @property
+    def FRAME_DELTA_BYTES_MAX(self) -> int: ...  # noqa: N802 - a module's constant
+    @property
+    def MEDIA_TYPE(self) -> str: ...  # noqa: N802
+    def read_request(self, frame: str, /) -> Request: ...
+    def decode_push(self, message: Any, /) -> Push: ...
+    def decode_pull(self, message: Any, /) -> Pull: ...
+    def decode_action_push(self, message: Any, /) -> ActionPush: ...
+    def action_body(self, message: Any, /) -> bytes: ...
+    def encode_receipt_frame(self, receipt: PushReceipt, request_id: int, /) -> str: ...
+    def encode_page_frame(self, page: PullPage, request_id: int, /) -> str: ...
+    def encode_action_response_frame(self, body: bytes, request_id: int, /) -> str: ...
+    def encode_broadcast(self, page: PullPage, /) -> str: ...
+    def encode_refusal(self, error: LakeSyncError, request_id: int, /, *, closes: bool) -> str: ...
+
+
+def frames_in(*, is_json: bool) -> Frames:
+    """Return an encoding; that of JSON is loaded when the first connection has it."""
+    if not is_json:
+        return proto
+    from lakesync.wire import json_frames  # noqa: PLC0415 - as said
+
+    return json_frames
 
 
 class Outgoing(NamedTuple):
@@ -268,7 +298,9 @@ class FrameSender:
 
     def _refuse(self, refused: tuple[Connection, LakeSyncError]) -> None:
         connection, error = refused
-        if self._post((connection, encode_refusal(error, 0, closes=True))) is FrameResult.GONE:
+        frames = frames_in(is_json=connection.is_json)
+        reason = frames.encode_refusal(error, 0, closes=True)
+        if self._post((connection, reason)) is FrameResult.GONE:
             return
         try:
             self._sockets.close(connection.id)

@@ -181,6 +181,8 @@ class Connection:
     """The span of time for which its frames were last summed."""
     frames: int = 0
     """The number of frames in it."""
+    is_json: bool = False
+    """Its frames are JSON; else protobuf."""
 
 
 @dataclass(frozen=True, slots=True)

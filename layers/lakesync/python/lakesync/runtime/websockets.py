@@ -2,9 +2,10 @@
 
 A handshake is refused with the status of its error; API Gateway shows nothing else of the answer.
 
-The only header of a WebSocket that a browser can set is the list of sub-protocols: ``lakesync.v1``
-and ``bearer.`` followed by the token. The first of them is chosen; the other is never repeated. A
-client that can set neither header nor sub-protocol puts a ticket into the address.
+The only header of a WebSocket that a browser can set is the list of sub-protocols: ``lakesync.v1``,
+or ``lakesync.v1.json`` for frames of JSON, and ``bearer.`` followed by the token. The first that is
+ours is chosen; the token is never repeated. A client that can set neither header nor sub-protocol
+puts a ticket into the address.
 
 A ticket is part of an address, which may be logged and read: that is why it is good for one
 handshake within half a minute, and stored as a digest. It is not the token, and no token can be
@@ -25,7 +26,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.messages import BEARER, SUB_PROTOCOL
+from lakesync.core.messages import BEARER, JSON_SUB_PROTOCOL, SUB_PROTOCOL
 from lakesync.errors import AuthFailed, InternalError, LakeSyncError, ValidationFailed
 from lakesync.gateway.connected import rules_digest, scoped
 from lakesync.gateway.frame_sending import SENT_PER_S_MAX
@@ -98,18 +99,17 @@ def query(event: Mapping[str, Any]) -> Mapping[str, str]:
     return event.get("queryStringParameters") or {}
 
 
-def chosen(event: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers that name the sub-protocol chosen.
+def chosen(event: Mapping[str, Any]) -> str:
+    """Return the first of the sub-protocols offered that is ours; "" if none is offered.
 
     Raises:
-        ValidationFailed: it offers some, and this is none of them.
+        ValidationFailed: it offers some, and none is ours.
     """
     words = offered(event)
-    if not words:
-        return {}
-    if SUB_PROTOCOL not in words:
-        raise ValidationFailed(f"offer the sub-protocol {SUB_PROTOCOL}")
-    return {"Sec-WebSocket-Protocol": SUB_PROTOCOL}
+    ours = [word for word in words if word in {SUB_PROTOCOL, JSON_SUB_PROTOCOL}]
+    if words and not ours:
+        raise ValidationFailed(f"offer the sub-protocol {SUB_PROTOCOL} or {JSON_SUB_PROTOCOL}")
+    return ours[0] if ours else ""
 
 
 # --- tickets --------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def connect_handler(
 
     def connect(event: dict[str, Any]) -> dict[str, object]:
         context = event["requestContext"]
-        headers = chosen(event)
+        protocol = chosen(event)
         authoriser = context.get("authorizer")
         gateway = claims_of(authoriser).gateway
         now_ms = wall_clock()
@@ -190,10 +190,14 @@ def connect_handler(
             caller.token.expires_s,
             now_ms,
             caller.token.all,
+            is_json=protocol == JSON_SUB_PROTOCOL,
         )
         connections.add(scoped(connection, config, rules_digest(config)))
         observe.count("Connected")
-        return {"statusCode": 200, "headers": headers}
+        return {
+            "statusCode": 200,
+            "headers": {"Sec-WebSocket-Protocol": protocol} if protocol else {},
+        }
 
     return _answering(connect)
 

@@ -1,7 +1,8 @@
 """The JSON encoding, as existing LakeSync clients speak it: text ⇄ messages, both directions.
 
 A 64-bit stamp is a decimal string. Values are canonical JSON already, so writing a delta or a page
-splices them instead of encoding them.
+splices them instead of encoding them. What is read of a body is read of a frame's too, which holds
+the same: each ``decode_`` has a function behind it that takes the parsed value.
 """
 
 from __future__ import annotations
@@ -168,7 +169,12 @@ def decode_push(body: bytes) -> Push:
     Raises:
         ValidationFailed: the body is not such an object; the message names the field.
     """
-    fields = object_of(parse(body), "the body")
+    return push_of(parse(body))
+
+
+def push_of(value: object) -> Push:
+    """Read a parsed push; raises as `decode_push`."""
+    fields = object_of(value, "the body")
     deltas = fields.get("deltas")
     if not isinstance(deltas, list):
         raise ValidationFailed("deltas must be a list", field="deltas")
@@ -199,7 +205,12 @@ def decode_pull(body: bytes) -> Pull:
     Raises:
         ValidationFailed: the body is not such an object; the message names the field.
     """
-    fields = object_of(parse(body), "the body")
+    return pull_of(parse(body))
+
+
+def pull_of(value: object) -> Pull:
+    """Read a parsed pull; raises as `decode_pull`."""
+    fields = object_of(value, "the body")
     if "source" in fields:
         raise ValidationFailed("name the source in the address: ?source=…", field="source")
     client_id = check_client_id(string_of(fields, "clientId")) if "clientId" in fields else ""
@@ -301,7 +312,10 @@ def _error_fields(error: Any) -> dict[str, str]:
 
 
 def encode_page(page: PullPage) -> bytes:
-    """Write ``{deltas[], serverHlc, hasMore}``, and those of our own fields that are not empty."""
+    """Write ``{deltas[], serverHlc, hasMore}``, and those of our own fields that are not empty.
+
+    A broadcast has ``first`` and ``previous`` too.
+    """
     members = ",".join(delta_text(delta) for run in page.records for delta in decode_records(run))
     own = {"epoch": page.epoch, "snapshot": page.snapshot, "scope": page.scope}
     more = "".join(f',"{name}":{encode_basestring(value)}' for name, value in own.items() if value)
@@ -313,6 +327,8 @@ def encode_page(page: PullPage) -> bytes:
         more += f',"behindMs":{page.behind_ms}'
     if page.progress is not None:
         more += f',"rowsRead":{page.progress.read},"rowsTotal":{page.progress.total}'
+    if page.previous is not None:
+        more += f',"first":"{page.first}","previous":"{page.previous}"'
     has_more = "true" if page.has_more else "false"
     return (
         f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{has_more}{more}}}'
@@ -325,7 +341,12 @@ def decode_page(body: bytes) -> PullPage:
     Raises:
         ValidationFailed: the body is no page; the message names the field.
     """
-    fields = object_of(parse(body), "the answer")
+    return page_of(parse(body))
+
+
+def page_of(value: object) -> PullPage:
+    """Read a parsed page; raises as `decode_page`."""
+    fields = object_of(value, "the answer")
     items = fields.get("deltas")
     if not isinstance(items, list):
         raise ValidationFailed("deltas must be a list", field="deltas")
@@ -346,7 +367,9 @@ def decode_page(body: bytes) -> PullPage:
         _resync_of(fields["resync"]) if "resync" in fields else None,
         _count(fields, "schemaVersion"),
         _count(fields, "behindMs"),
-        progress=progress if "rowsTotal" in fields else None,
+        stamp_of(fields.get("first", 0), "first"),
+        stamp_of(fields["previous"], "previous") if "previous" in fields else None,
+        progress if "rowsTotal" in fields else None,
     )
 
 
@@ -403,7 +426,12 @@ def decode_action_push(body: bytes) -> ActionPush:
     Raises:
         ValidationFailed: the body is not such an object; the message names the field.
     """
-    fields = object_of(parse(body), "the body")
+    return action_push_of(parse(body))
+
+
+def action_push_of(value: object) -> ActionPush:
+    """Read parsed actions; raises as `decode_action_push`."""
+    fields = object_of(value, "the body")
     items = fields.get("actions")
     if not isinstance(items, list):
         raise ValidationFailed("actions must be a list", field="actions")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -379,6 +379,8 @@ PAGE_REST_BYTES_MAX: Final = 5_000
 """Bytes of a page besides its deltas: mostly its scope."""
 FRAME_DELTA_BYTES_MAX: Final = FRAME_BYTES_MAX - PAGE_REST_BYTES_MAX
 """Bytes of deltas of a page in one frame."""
+TOO_LARGE: Final = "this does not fit a WebSocket message; ask for it over HTTPS"
+MEDIA_TYPE: Final = "application/x-protobuf"
 _SENTENCE_CHARS_MAX: Final = 2_000
 
 
@@ -406,6 +408,17 @@ KEEP_ALIVE_ANSWER: Final = b64encode(bytes([Tag.KEEP_ALIVE])).decode()
 """What API Gateway answers: the template's copy of it."""
 
 
+class Request(NamedTuple):
+    """What one frame asks for."""
+
+    tag: Tag
+    id: int
+    """The id that the answer repeats; 0 if it has none."""
+    message: Any
+    """What the decoders of its encoding read."""
+    size_bytes: int
+
+
 class Refused(NamedTuple):
     """The reason why a request, or the connection, was refused."""
 
@@ -421,7 +434,7 @@ def encode_frame(tag: Tag, message: bytes) -> str:
         BodyTooLarge: it would be over `FRAME_CHARS_MAX`.
     """
     if len(message) > FRAME_BYTES_MAX:
-        raise BodyTooLarge("this does not fit a WebSocket message; ask for it over HTTPS")
+        raise BodyTooLarge(TOO_LARGE)
     return b64encode(bytes([tag]) + message).decode()
 
 
@@ -442,6 +455,22 @@ def decode_frame(frame: str) -> tuple[Tag, bytes]:
         return Tag(content[0]), content[1:]
     except (IndexError, ValueError) as exc:
         raise ValidationFailed("a frame begins with a tag: 1 push, 2 pull, 4 action") from exc
+
+
+def read_request(frame: str) -> Request:
+    """Read a frame of a client.
+
+    Raises:
+        ValidationFailed: it is no frame, or no message of its tag's type.
+        BodyTooLarge: it is over `FRAME_CHARS_MAX`.
+    """
+    tag, message = decode_frame(frame)
+    return Request(tag, request_id_of(tag, message), message, len(message))
+
+
+def action_body(message: bytes) -> bytes:
+    """Return what is sent to ``functions/actions``."""
+    return message
 
 
 def encode_push_frame(push: Push, request_id: int) -> str:
@@ -486,16 +515,22 @@ def encode_broadcast(page: PullPage) -> str:
 
 def encode_refusal(error: LakeSyncError, request_id: int, *, closes: bool) -> str:
     """Write the frame that refuses a request, or the connection."""
-    sentence = error.public_message or error.message
+    sentence, field = refusal_texts(error)
     message = pb.Refusal(
         request_id=request_id,
         code=error.code,
-        message=sentence[:_SENTENCE_CHARS_MAX],
-        field=(error.field or "")[:_SENTENCE_CHARS_MAX],
+        message=sentence,
+        field=field,
         retry_after_s=error.retry_after_s,
         closes=closes,
     )
     return encode_frame(Tag.REFUSAL, message.SerializeToString())
+
+
+def refusal_texts(error: LakeSyncError) -> tuple[str, str]:
+    """Return the sentence and the field of a refusal, as much of them as a frame has room for."""
+    sentence = error.public_message or error.message
+    return sentence[:_SENTENCE_CHARS_MAX], (error.field or "")[:_SENTENCE_CHARS_MAX]
 
 
 def decode_refusal(message: bytes) -> Refused:

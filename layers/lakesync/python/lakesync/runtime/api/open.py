@@ -26,7 +26,7 @@ _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _SOCKET: Final = (
     "no WebSocket is opened here: they are at {url}, one address for all gateways, and the token "
     "names the gateway. API Gateway closes a connection that sends binary frames (1003), so frames "
-    "are base64 text; see docs/realtime.md, or use HTTP alone"
+    "are JSON or base64 text; see docs/realtime.md, or use HTTP alone"
 )
 
 
