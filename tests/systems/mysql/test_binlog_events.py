@@ -16,7 +16,8 @@ from lakesync.systems.mysql.binlog import Position, status_statement
 from lakesync.systems.mysql.binlog_events import Decoder, tables_in
 from lakesync.systems.mysql.binlog_rows import json_from, reader_of
 from lakesync.systems.mysql.binlog_tables import TableLook, captured_table
-from lakesync.systems.mysql.mysql_capture import Described, GapError, Parts
+from lakesync.systems.mysql.mysql_capture import Described, Parts
+from lakesync.systems.sql.log_changes import GapError
 from lakesync.systems.sql.sql_settings import PolledTable
 from tests.support import mysql_log as written
 

@@ -10,7 +10,8 @@ from lakesync.systems.mysql.binlog import Position
 from lakesync.systems.mysql.binlog_events import Decoder, tables_in
 from lakesync.systems.mysql.binlog_rows import reader_of
 from lakesync.systems.mysql.binlog_tables import captured_table
-from lakesync.systems.mysql.mysql_capture import Described, GapError, Parts
+from lakesync.systems.mysql.mysql_capture import Described, Parts
+from lakesync.systems.sql.log_changes import GapError
 from lakesync.systems.sql.sql_settings import PolledTable
 from tests.support.recorded_logs import Recorded, recorded
 

@@ -238,12 +238,7 @@ def _cloudwatch(settings: CloudWatchSettings, _: Storage, outside: Outside) -> C
     return CloudWatchConnector(settings, lambda: client("cloudwatch"))
 
 
-def _begins_at(settings: CloudWatchSettings, table: str, cursor: str, at_us: int) -> str:
-
-    return begun_at(settings, table, cursor, at_us)
-
-
 CLOUDWATCH = ConnectorType(
     "cloudwatch", "Amazon CloudWatch", CloudWatchSettings, _cloudwatch, CloudWatchSettings.named,
-    begins_at=_begins_at,
+    begins_at=begun_at,
 )  # fmt: skip

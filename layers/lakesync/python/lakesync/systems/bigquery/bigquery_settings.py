@@ -126,10 +126,9 @@ def _begins_at(settings: BigQuerySettings, source: str, cursor: str, at_us: int)
     from lakesync.systems.bigquery.bigquery_queries import (  # noqa: PLC0415 - when asked for
         time_place_from,
     )
-    from lakesync.systems.sql.by_time import begun_at, check_by_time  # noqa: PLC0415 - as above
+    from lakesync.systems.sql.by_time import begins_at  # noqa: PLC0415 - as above
 
-    check_by_time(settings, source)
-    return begun_at(time_place_from(cursor).before, at_us, settings.overlap_s)
+    return begins_at(settings, source, time_place_from(cursor).before, at_us)
 
 
 BIGQUERY = ConnectorType(

@@ -21,14 +21,14 @@ import json
 import struct
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from lakesync.errors import AdapterRefused, AdapterTimedOut
 from lakesync.systems.mysql.binlog_events import HEADER_BYTES, begun_s
-from lakesync.systems.sql.log_changes import Gathering
+from lakesync.systems.sql.log_changes import Reading
 from lakesync.systems.sql.table_plan import READ_S_MAX
 
 if TYPE_CHECKING:
@@ -388,20 +388,15 @@ class Stream:
 # --- a reading ------------------------------------------------------------------------------------
 
 
-@dataclass
-class Reading:
-    """One reading of the log, page by page."""
+@dataclass(kw_only=True)
+class BinlogReading(Reading):
+    """One reading of the log."""
 
     position: Position
-    until: tuple[str, int]
     server: str
-    poll_ms: int
-    back: tuple[int, ...] = ()
+    back: tuple[int, ...]
     """The place up to which the log is read for a second time."""
     stream: Stream | None = None
-    gathering: Gathering = field(default_factory=lambda: Gathering(iter(())))
-    expected: str = ""
-    """The cursor with which its next page will be requested."""
     size: int = 0
     """Bytes of the log that were read for this page."""
 

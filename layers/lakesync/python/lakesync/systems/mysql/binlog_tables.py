@@ -11,7 +11,7 @@ from lakesync.errors import AdapterRefused
 from lakesync.systems.mysql import binlog_events as tm
 from lakesync.systems.mysql.binlog_rows import BINARY, decoder_of, json_from
 from lakesync.systems.mysql.mysql_source import MySqlValues
-from lakesync.systems.sql.captured_tables import CapturedTable
+from lakesync.systems.sql.captured_tables import CapturableTables, CapturedTable
 from lakesync.systems.sql.database_values import boolean, json_value, same
 from lakesync.systems.sql.sql_settings import place_of
 from lakesync.systems.sql.table_plan import Plan, plan_of
@@ -66,22 +66,18 @@ class TableLook(NamedTuple):
     """Always empty: statements on partitions are in the log."""
 
 
-class Tables:
+class Tables(CapturableTables[TableLook]):
     """The tables of one connector.
 
     Attributes:
-        faults: what is wrong with those that cannot be captured, and what to do.
-        looks: the others.
         database: the schema of names without one.
         reached: the position up to which the log was read, in the form for
             `lakesync.systems.mysql.binlog.wait`.
     """
 
     def __init__(self, database: str, settings: Mapping[str, PolledTable]) -> None:
+        super().__init__(settings, _VALUES)
         self.database = database
-        self._settings = settings
-        self.faults: dict[str, str] = {}
-        self.looks: dict[str, TableLook] = {}
         self.reached = ""
         self.image = "FULL"
         self.is_folded = False
@@ -89,7 +85,7 @@ class Tables:
 
     def look(self, cursor: Any) -> None:
         """Query the state of all tables."""
-        asked = {name: self.place(name) for name in self._settings}
+        asked = {name: self.place(name) for name in self.settings}
         places = ", ".join(["(%s, %s)"] * len(asked))
         values = [part for place in asked.values() for part in place]
         cursor.execute(_COLUMNS.format(places), values)
@@ -118,40 +114,18 @@ class Tables:
         return schema or self.database, table
 
     def publish(self, cursor: Any, *, is_made: bool) -> bool:  # noqa: ARG002 - as other sources
-        """Do nothing: the log contains all tables.
-
-        Raises:
-            AdapterRefused: none can be captured.
-        """
+        """Do nothing: the log contains all tables."""
         if not self.looks:
             raise AdapterRefused(" ".join(self.faults.values()))
         return False
 
     def plan(self, cursor: Any, name: str) -> Plan:  # noqa: ARG002 - as other sources
-        """Return how a table is read, by its definition when `look` was called.
-
-        Raises:
-            AdapterRefused: a configured column is missing, or the table does not exist.
-        """
+        """Return how a table is read, by its definition when `look` was called."""
         look = self.looks.get(name)
         if look is None:
             raise AdapterRefused(self.faults.get(name, f"there is no table {name}"))
-        columns = tuple(
-            SourceColumn(column, _VALUES.column_type(sql_type), source_type=sql_type)
-            for column, sql_type in look.columns.items()
-        )
-        table = SourceTable(name, columns, look.primary_key)
-        return plan_of(self._settings[name], table, _VALUES)
-
-    def types(self, name: str) -> dict[str, str]:
-        """Return the types of the configured columns that the table has."""
-        look, settings = self.looks[name], self._settings[name]
-        key = settings.key or look.primary_key
-        return {
-            column: _VALUES.column_type(sql_type)
-            for column, sql_type in look.columns.items()
-            if settings.columns is None or column in {*settings.columns, *key}
-        }
+        table = SourceTable(name, self._source_columns(look), look.primary_key)
+        return plan_of(self.settings[name], table, _VALUES)
 
     def xid(self, cursor: Any) -> str:  # noqa: ARG002 - as other sources
         """Return the position up to which the log must be visible before a table is read."""
@@ -166,7 +140,7 @@ class Tables:
         if rows[0][2] not in {"BASE TABLE", "SYSTEM VERSIONED"}:
             return f"{name} is not a table: changes of views cannot be captured."
         primary = [row[3] for row in rows if row[5]]
-        key = self._settings[name].key or primary
+        key = self.settings[name].key or primary
         if not key:
             return f"{name} has no primary key: name the columns that identify a row in key."
         if self.image != "FULL" and set(key) != set(primary):

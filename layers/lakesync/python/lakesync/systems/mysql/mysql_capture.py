@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pymysql
 from pymysql.constants import ER
 
-from lakesync.connectors.port import FEED, KEPT_BYTES, SourcePage, digest
-from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
+from lakesync.connectors.port import KEPT_BYTES, SourcePage, digest
+from lakesync.errors import AdapterRefused, LakeSyncError
 from lakesync.systems.mysql import binlog
 from lakesync.systems.mysql.binlog import (
+    BinlogReading,
     GoingBack,
     Position,
-    Reading,
     Stream,
     mariadb_grown,
     mysql_grown,
@@ -48,13 +48,12 @@ from lakesync.systems.mysql.binlog_events import (
 from lakesync.systems.mysql.binlog_rows import reader_of, rows_of
 from lakesync.systems.mysql.binlog_tables import Tables, captured_table
 from lakesync.systems.mysql.mysql_source import MySqlSource
-from lakesync.systems.sql import sql_source
-from lakesync.systems.sql.captured_tables import CAPTURE, Captured, kept_in
-from lakesync.systems.sql.log_changes import PART_BYTES_MAX, Fates, Gathering, Part, with_omitted
-from lakesync.systems.sql.sql_source import SnapshotConnector
+from lakesync.systems.sql.captured_tables import CAPTURE, Captured
+from lakesync.systems.sql.log_changes import GapError, Gathering, LogFeed, NetChanges
+from lakesync.systems.sql.sql_source import CapturedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakesync.adapters.sql.standard import Dialect
     from lakesync.connectors.port import Storage
@@ -63,9 +62,8 @@ if TYPE_CHECKING:
     from lakesync.systems.mysql.binlog_events import Event, LoggedTable
     from lakesync.systems.mysql.binlog_rows import Reader
     from lakesync.systems.mysql.mysql_settings import MySqlSettings
-    from lakesync.systems.sql.captured_tables import Baseline, CapturedTable
-    from lakesync.systems.sql.sql_settings import PolledTable
-    from lakesync.systems.sql.table_plan import Plan
+    from lakesync.systems.sql.captured_tables import CapturedTable
+    from lakesync.systems.sql.log_changes import Part
 
 # --- the connector --------------------------------------------------------------------------------
 
@@ -77,36 +75,26 @@ _MAY_REPLICATE: Final = (
 """The privileges to read the log and to query its end, as MySQL and MariaDB name them."""
 
 
-class BinlogConnector(SnapshotConnector):
+class BinlogConnector(CapturedSource):
     """`lakesync.connectors.Connector` of MySQL or MariaDB, by its log of changes."""
 
     def __init__(self, source: MySqlSource, settings: MySqlSettings, storage: Storage) -> None:
-        super().__init__(source, settings, storage)
-        self._source = source
         server_id = settings.server_id or 1 << 31 | int(
             digest(storage.gateway, storage.name)[:7], 16
         )
-        self._feed = Feed(
-            source.dialect,
-            Tables(settings.database, self._tables),
-            self._tables,
-            storage,
-            server_id,
-        )
+        tables = Tables(settings.database, settings.polled())
+        feed = self._feed = Feed(source.dialect, tables, storage, server_id)
+        super().__init__(source, settings, storage, feed, wait)
 
     def check(self) -> Result[str, LakeSyncError]:
         """Check that changes can be captured; nothing is created."""
 
         def work(cursor: Any) -> str:
             _check_may_replicate(cursor)
-            look, tables = self._feed.looked(cursor), self._feed.tables
+            look = self._feed.looked(cursor)
             if not (look.is_mariadb or look.end.is_by_gtid):
                 _check_sees_transactions(cursor)
-            tables.look(cursor)
-            if tables.faults:
-                raise AdapterRefused(" ".join(tables.faults.values()))
-            for name in self._tables:
-                tables.plan(cursor, name)
+            self._check_tables(cursor)
             kept = f"for {look.kept_s // 3600} hours" if look.kept_s else "as long as it fits"
             return (
                 f"{look.settings['version']} at {self._settings.host} answers, and changes of "
@@ -115,46 +103,6 @@ class BinlogConnector(SnapshotConnector):
             )
 
         return self._run(work)
-
-    def read(
-        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
-    ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of the feed, or of a table that is read whole."""
-
-        def work(connected: Any) -> SourcePage:
-            if table == FEED:
-                return self._feed.page(connected, cursor, rows_max, poll_ms)
-            return self._whole(connected, table, cursor, rows_max)
-
-        return self._run(work)
-
-    def close(self) -> None:
-        """End the connections."""
-        self._feed.forget()
-        super().close()
-
-    def _whole(self, cursor: Any, name: str, after: str, rows_max: int) -> SourcePage:
-        marked = self._marked(cursor, name)
-        if marked is None:
-            return SourcePage((), after, has_more=False)  # the feed reports the reason
-        dialect = self._source.dialect
-        return sql_source.read_snapshot(
-            cursor, dialect, *marked, self._storage, after, rows_max, wait
-        )
-
-    def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
-        if name not in self._tables:
-            raise ValidationFailed(f"this connector does not poll {name}", field="table")
-        tables = self._feed.tables
-        mark = kept_in(self._storage).tables.get(name)
-        if name not in tables.looks:
-            self._feed.looked(cursor)
-            tables.look(cursor)
-        if mark is None:
-            if name in tables.faults:
-                raise AdapterRefused(tables.faults[name])
-            return None
-        return tables.plan(cursor, name), mark
 
 
 def _check_may_replicate(cursor: Any) -> None:
@@ -205,66 +153,47 @@ _GONE: Final = 1236
 """The source's error for a position that its log does not contain."""
 
 
-class Feed:
-    """Reads the log for one connector.
+class Feed(LogFeed[BinlogReading]):
+    """Reads the log for one connector."""
 
-    Attributes:
-        captured, tables: the captured tables, and their descriptions at the source.
-    """
-
-    def __init__(
-        self,
-        dialect: Dialect,
-        tables: Tables,
-        settings: Mapping[str, PolledTable],
-        storage: Storage,
-        server_id: int,
-    ) -> None:
-        self._dialect = dialect
+    def __init__(self, dialect: Dialect, tables: Tables, storage: Storage, server_id: int) -> None:
+        super().__init__(dialect, Captured("", tables, storage), {})
         self._server_id = server_id
         self._going_back = GoingBack(dialect, server_id)
-        self._reading: Reading | None = None
-        self._report: dict[str, str | int] = {}
-        self.tables = tables
-        self.captured = Captured("", tables, settings, storage)
+        self._tables = tables
 
     def forget(self) -> None:
-        """End the current reading."""
+        """End the current reading, and its stream."""
         reading, self._reading = self._reading, None
         if reading is not None and reading.stream is not None:
             reading.stream.close()
 
     def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
         """Return the changes that were committed after a cursor."""
-        at = json.loads(after or "{}")
         try:
-            reading = self._reading
-            if reading is None or reading.expected != after or reading.poll_ms != poll_ms:
-                self.forget()
-                begun = self._begun(cursor, at, rows_max, poll_ms)
-                if isinstance(begun, SourcePage):
-                    return begun
-                reading = self._reading = begun
-            return self._next(cursor, reading, rows_max)
-        except GapError as exc:
-            return self._lost(str(exc), at["us"])
+            return super().page(cursor, after, rows_max, poll_ms)
         except pymysql.MySQLError as exc:
             if exc.args[:1] != (_GONE,) or "same server" in str(exc):
                 raise
-            return self._lost(f"the source's log lacks what was not read: {exc.args[1]}", at["us"])
+            reason = f"the source's log lacks what was not read: {exc.args[1]}"
+            return self._lost(reason, json.loads(after)["us"])
+
+    def look(self, cursor: Any) -> None:
+        """Query the state of the log, and of all tables."""
+        self.looked(cursor)
+        super().look(cursor)
 
     def looked(self, cursor: Any) -> Look:
-        """Query the state of the log and of the tables."""
+        """Query the state of the log, by which tables are looked at."""
         look = binlog.look(cursor)
-        self.tables.image = look.settings.get("binlog_row_image", "FULL").upper()
-        self.tables.is_folded = look.is_folded
-        self.tables.reached = binlog.reached(look, look.end)
+        self._tables.image = look.settings.get("binlog_row_image", "FULL").upper()
+        self._tables.is_folded = look.is_folded
+        self._tables.reached = binlog.reached(look, look.end)
         return look
 
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
-    ) -> Reading | SourcePage:
-        """Begin to read behind a position; return a page if something must be done first."""
+    ) -> BinlogReading | SourcePage:
         look = self.looked(cursor)
         self.captured.load()
         if "file" not in at:
@@ -273,28 +202,30 @@ class Feed:
             at = self._going_back.moved(cursor, look, at)
         position = Position(**{name: at[name] for name in Position._fields})
         if not position.is_by_gtid and at["server"] != look.server:
-            return self._lost("another server took over, without ids of transactions", at["us"])
+            raise GapError("another server took over, without ids of transactions")
         unread = binlog.unread_bytes(cursor, position)
         if at["server"] == look.server and unread < 0:
-            return self._lost(
+            raise GapError(
                 "the source's log ends before what was read: it was reset, or the source was "
-                "restored from a backup",
-                at["us"],
+                "restored from a backup"
             )
         self.captured.follow(cursor, at["us"])
-        self._report = self._reported(look, max(unread, 0))
+        self._report = self._reported(**_sizes(look, max(unread, 0)))
         back = tuple(at.get("back", ()))
         if not back or position.place >= back:
             back = ()
             position = position._replace(us=max(at["us"], self.captured.kept.floor_us))
         is_same = at.get("poll") == poll_ms and at["server"] == look.server
         until = at["until"] if is_same else (look.end.file, look.end.pos)
-        reading = Reading(position, (until[0], until[1]), look.server, poll_ms, back)
+        reading = BinlogReading(
+            position=position, until=(until[0], until[1]), server=look.server, poll_ms=poll_ms,
+            back=back,
+        )  # fmt: skip
         if position.place < look.end.place or look.server != at["server"]:
             self._read(cursor, reading, look, rows_max)
         return reading
 
-    def _read(self, cursor: Any, reading: Reading, look: Look, rows_max: int) -> None:
+    def _read(self, cursor: Any, reading: BinlogReading, look: Look, rows_max: int) -> None:
         """Request the log from the source."""
         reading.stream = Stream(
             self._dialect, reading.position, self._server_id, is_mariadb=look.is_mariadb
@@ -302,15 +233,15 @@ class Feed:
         decoder = Decoder(
             is_checked=look.settings.get("binlog_checksum", "NONE") != "NONE",
             is_mariadb=look.is_mariadb,
-            wanted=lambda schema, table: self.tables.name_of(schema, table) is not None,
+            wanted=lambda schema, table: self._tables.name_of(schema, table) is not None,
         )
         # A separate database cursor: it stays in use after this page's is closed.
         own = cursor.connection.cursor()
-        logged = Logged(self.captured, self.tables)
+        logged = Logged(self.captured, self._tables)
 
         def emptied(name: str, us: int) -> None:
             place = Position(decoder.file, decoder.pos, reading.position.gtid)
-            self.tables.reached = binlog.reached(look, place)
+            self._tables.reached = binlog.reached(look, place)
             logged.restate(own, name, us)
 
         parts = Parts(
@@ -325,76 +256,41 @@ class Feed:
         behind = self._until(parts.of(decoder, self._counted(reading)), reading)
         reading.gathering = Gathering(behind, lambda: reading.size < READ_BYTES_MAX)
 
-    def _counted(self, reading: Reading) -> Iterator[bytes]:
+    def _counted(self, reading: BinlogReading) -> Iterator[bytes]:
         assert reading.stream is not None  # noqa: S101 - it was just asked for
         for packet in reading.stream.packets():
             reading.size += len(packet)
             yield packet
 
-    def _until(self, parts: Iterator[Part], reading: Reading) -> Iterator[Part]:
+    def _until(self, parts: Iterator[Part], reading: BinlogReading) -> Iterator[Part]:
         until = Position(*reading.until).place
         for part in parts:
             yield part
             if part.end.place >= until and not part.end.events and not part.end.rows:
                 return
 
-    def _lost(self, reason: str, us: int) -> SourcePage:
-        """Report that changes are missing; the recovery waits until that is durable."""
-        self.forget()
-        report: dict[str, str | int] = {"readAgain": reason}
-        return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
-
     def _prepared(self, cursor: Any, look: Look, at: dict[str, Any], poll_ms: int) -> SourcePage:
         """Have all tables read as of now, and later changes from the log."""
         captured = self.captured
-        self.tables.look(cursor)
+        self._tables.look(cursor)
         captured.begin(cursor, at.get("lost", ""), is_made=True)
         us = max(min(look.now_us, poll_ms * 1000), at.get("us", 0) + 1)
         captured.mark_all(cursor, us)
         after = look.end._replace(us=us)._asdict() | {"server": look.server}
-        report = self._reported(look, 0)
-        return SourcePage((), json.dumps(after), has_more=True, report=report)
+        return self._step(after, self._reported(**_sizes(look, 0)))
 
-    def _reported(self, look: Look, unread_bytes: int) -> dict[str, str | int]:
-        report: dict[str, str | int] = {KEPT_BYTES: unread_bytes, "logKeptS": look.kept_s}
-        again = self.captured.kept.again
-        return report | ({"readAgain": again} if again else {})
-
-    def _next(self, cursor: Any, reading: Reading, rows_max: int) -> SourcePage:
+    def _next(self, cursor: Any, reading: BinlogReading, rows_max: int) -> SourcePage:
         reading.size = 0
-        gathered = reading.gathering.page(rows_max)
-        if gathered.last is not None:
-            reading.position = gathered.last.end
-        if gathered.is_end:
-            return self._last(cursor, reading, gathered.parts)
-        return self._page(cursor, reading, gathered.parts, has_more=True)
+        return super()._next(cursor, reading, rows_max)
 
-    def _last(self, cursor: Any, reading: Reading, parts: list[Part]) -> SourcePage:
-        """Return the last page of a reading."""
-        # What was read must be durable first: its times must not change if it is read again.
-        has_more = bool(parts and self.captured.altered())
-        if not has_more:
-            us = self.captured.read_altered_again(cursor, reading.position.us)
-            reading.position = reading.position._replace(us=us)
-        page = self._page(cursor, reading, parts, has_more=has_more)
-        self.forget()
-        return page
-
-    def _page(
-        self, cursor: Any, reading: Reading, parts: list[Part], *, has_more: bool
-    ) -> SourcePage:
-        changes = with_omitted(cursor, self._dialect, parts)
+    def _cursor_of(self, reading: BinlogReading) -> dict[str, Any]:
         more = {"server": reading.server, "until": reading.until, "poll": reading.poll_ms}
         again = {"back": reading.back} if reading.position.place < reading.back else {}
-        reading.expected = json.dumps(reading.position._asdict() | more | again)
-        return SourcePage(
-            changes,
-            reading.expected,
-            has_more,
-            tuple(each for part in parts for each in part.unreadable),
-            is_dated=True,
-            report=self._report,
-        )
+        return reading.position._asdict() | more | again
+
+
+def _sizes(look: Look, unread_bytes: int) -> dict[str, str | int]:
+    return {KEPT_BYTES: unread_bytes, "logKeptS": look.kept_s}
 
 
 # --- tables in the log ----------------------------------------------------------------------------
@@ -413,7 +309,7 @@ class Logged:
         if name is None or name not in self._captured.kept.tables:
             return None
         try:
-            table = captured_table(logged, self._tables.looks[name], self._captured.settings[name])
+            table = captured_table(logged, self._tables.looks[name], self._tables.settings[name])
             readers = tuple(map(reader_of, logged.columns))
         except AdapterRefused:
             # A configured column is missing, in the table or in the log: read once it exists.
@@ -424,7 +320,7 @@ class Logged:
 
     def stated(self, statement: Statement) -> list[str]:
         """Return the tables that a statement may have changed without logging their rows."""
-        places = {name: self._tables.place(name) for name in self._captured.settings}
+        places = {name: self._tables.place(name) for name in self._tables.settings}
         return tables_in(statement.sql, statement.schema, places)
 
     def restate(self, cursor: Any, name: str, us: int) -> None:
@@ -439,10 +335,6 @@ class Logged:
 
 
 # --- transactions ---------------------------------------------------------------------------------
-
-
-class GapError(Exception):
-    """The log cannot be read beyond this point: all tables must be read again."""
 
 
 _S: Final = 1_000_000
@@ -479,13 +371,11 @@ class Parts:
         stated: Callable[[Statement], Iterable[str]],
         baselines: Iterable[int] = (),
     ) -> None:
-        self._position = start
-        self._rows_max = rows_max
         self._table_of = table_of
         self._stated = stated
         self._baselines = sorted(baselines)
         self._described: dict[LoggedTable, Described | None] = {}
-        self._fates = Fates(start.us, until_us, emptied)
+        self._changes = NetChanges(start, rows_max, until_us, emptied)
         self._begun: Begin | None = None
         self._seen = 0
 
@@ -506,7 +396,7 @@ class Parts:
             yield from self._rows(event)
         elif isinstance(event, Begin):
             self._begun, self._seen = event, 0
-            self._fates.time(self._dated(event.commit_us))
+            self._changes.time(self._dated(event.commit_us))
         elif isinstance(event, Unreadable):
             raise GapError(event.reason)
         elif self._begun is None:
@@ -532,28 +422,30 @@ class Parts:
     def _changed(self, event: Statement) -> None:
         """Schedule tables to be read again that a statement may have changed."""
         for name in self._stated(event):
-            self._fates.empty(name)
-            self._fates.rows += 1  # this time is in use
+            self._changes.empty(name)
+            self._changes.rows += 1  # this time is in use
             self._described.clear()
 
     def _ended(self, begun: Begin, decoder: Decoder) -> Part:
         """End a transaction."""
-        gtid = self._position.gtid
-        if self._position.is_by_gtid and begun.gtid:
+        gtid = self._changes.position.gtid
+        if self._changes.position.is_by_gtid and begun.gtid:
             grown = mysql_grown if ":" in begun.gtid else mariadb_grown
             gtid = grown(gtid, begun.gtid)
         self._begun = None
-        end = self._position._replace(
+        end = self._changes.position._replace(
             file=decoder.file, pos=decoder.pos, gtid=gtid, events=0, rows=0
         )
         # The log is requested by ids: a transaction that is not among them would be sent again.
-        return self._part(end._replace(gtid="", is_by_gtid=False) if begun.is_tagged else end)
+        if begun.is_tagged:
+            end = end._replace(gtid="", is_by_gtid=False)
+        return self._changes.part(end)
 
     def _rows(self, event: Rows) -> Iterator[Part]:
         self._seen += 1
-        done = self._position.rows if self._seen == self._position.events + 1 else 0
-        begun = self._begun
-        if begun is None or begun.is_prepared or self._seen <= self._position.events:
+        at, begun = self._changes.position, self._begun
+        done = at.rows if self._seen == at.events + 1 else 0
+        if begun is None or begun.is_prepared or self._seen <= at.events:
             return
         if not event.table.is_named:
             raise GapError("binlog_row_metadata was not FULL: columns had no names")
@@ -562,31 +454,28 @@ class Parts:
         described = self._described[event.table]
         if described is None:
             return
-        fates = self._fates
+        changes = self._changes
         for count, (old, new) in enumerate(rows_of(event, described.readers), 1):
             if count <= done:
                 continue
             self._take(described.table, old, new)
-            fates.rows += 1
-            if fates.rows >= self._rows_max or fates.size >= PART_BYTES_MAX:
-                yield self._part(self._position._replace(events=self._seen - 1, rows=count))
-                fates.time(self._dated(begun.commit_us))
-        fates.size += len(event.data)
+            changes.rows += 1
+            if changes.is_full:
+                yield self._changes.part(
+                    self._changes.position._replace(events=self._seen - 1, rows=count)
+                )
+                changes.time(self._dated(begun.commit_us))
+        changes.size += len(event.data)
 
     def _take(self, table: CapturedTable, old: object, new: object) -> None:
         if old is None:
-            self._fates.insert(table, new)
+            self._changes.insert(table, new)
         elif new is None:
-            self._fates.delete(table, old)
+            self._changes.delete(table, old)
         else:
-            self._fates.update(table, new, old, old_is_whole=True)
+            self._changes.update(table, new, old, old_is_whole=True)
 
     def _dated(self, commit_us: int) -> int:
         second = commit_us - commit_us % _S
         near = [us + 1 for us in self._baselines if second <= us < second + _S]
         return max(commit_us, *near) if near else commit_us
-
-    def _part(self, end: Position) -> Part:
-        part = self._fates.part(end)
-        self._position = part.end
-        return part

@@ -20,19 +20,17 @@ Law N12: ``docs/spec/connectors.md``.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import errors as pg
 
-from lakesync.connectors.port import FEED, KEPT_BYTES, SourceColumn, SourcePage, SourceTable
+from lakesync.connectors.port import KEPT_BYTES, SourceColumn, SourcePage, SourceTable
 from lakesync.errors import (
     AdapterFailed,
     AdapterRefused,
     AdapterTimedOut,
     LakeSyncError,
-    ValidationFailed,
 )
 from lakesync.systems.postgres.pgoutput import (
     Begin,
@@ -52,96 +50,50 @@ from lakesync.systems.postgres.replication_slot import (
     forgotten,
     wait,
 )
-from lakesync.systems.sql import sql_source
 from lakesync.systems.sql.captured_tables import CAPTURE, Captured, CapturedTable, kept_in
-from lakesync.systems.sql.log_changes import PART_BYTES_MAX, Fates, Gathering, Part, with_omitted
-from lakesync.systems.sql.sql_source import SnapshotConnector
+from lakesync.systems.sql.log_changes import GapError, Gathering, LogFeed, NetChanges, Reading
+from lakesync.systems.sql.sql_source import CapturedSource
 from lakesync.systems.sql.table_plan import READ_S_MAX, plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from lakesync.adapters.sql.standard import Dialect
     from lakesync.connectors.port import Storage
     from lakesync.result import Result
     from lakesync.systems.postgres.postgres_settings import PostgresSettings
     from lakesync.systems.postgres.replication_slot import Look
-    from lakesync.systems.sql.captured_tables import Baseline
+    from lakesync.systems.sql.log_changes import Part
     from lakesync.systems.sql.sql_settings import PolledTable
-    from lakesync.systems.sql.table_plan import Plan
 
 # --- the connector --------------------------------------------------------------------------------
 
 
-class CaptureConnector(SnapshotConnector):
+class CaptureConnector(CapturedSource):
     """`lakesync.connectors.Connector` of a PostgreSQL database, by its log of changes."""
 
     def __init__(
         self, source: PostgresSource, settings: PostgresSettings, storage: Storage
     ) -> None:
-        super().__init__(source, settings, storage)
-        self._source = source
         self._slot = Slot(source, settings, storage)
-        self._feed = Feed(source, self._slot, self._tables, storage)
+        self._tables_there = Tables(source, self._slot, settings.polled())
+        feed = Feed(source.dialect, self._slot, self._tables_there, storage)
+        super().__init__(source, settings, storage, feed, wait, keeps=True)
 
     def check(self) -> Result[str, LakeSyncError]:
         """Check that changes can be captured; nothing is created."""
 
         def work(cursor: Any) -> str:
             self._slot.check(cursor)
-            tables = Tables(self._source, self._slot, self._tables)
-            tables.look(cursor)
-            if tables.faults:
-                raise AdapterRefused(" ".join(tables.faults.values()))
-            for name in self._tables:
-                tables.plan(cursor, name)
-            tables.check(cursor, is_made=self._slot.look(cursor).is_published)
+            self._check_tables(cursor)
+            is_made = self._slot.look(cursor).is_published
+            self._tables_there.check(cursor, is_made=is_made)
             return (
                 f"PostgreSQL at {self._settings.host} answers, and changes of "
                 f"{', '.join(self._tables)} can be captured by the slot {self._slot.name}."
             )
 
         return self._run(work)
-
-    def read(
-        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
-    ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of the feed, or of a table that is read whole."""
-
-        def feed(connected: Any) -> SourcePage:
-            return self._feed.page(connected, cursor, rows_max, poll_ms)
-
-        def whole(connected: Any) -> SourcePage:
-            return self._whole(connected, table, cursor, rows_max)
-
-        return self._run(feed, keeps=True) if table == FEED else self._run(whole)
-
-    def close(self) -> None:
-        """End the connection."""
-        self._feed.forget()
-        super().close()
-
-    def _whole(self, cursor: Any, name: str, after: str, rows_max: int) -> SourcePage:
-        marked = self._marked(cursor, name)
-        if marked is None:
-            return SourcePage((), after, has_more=False)  # the feed reports the reason
-        dialect = self._source.dialect
-        return sql_source.read_snapshot(
-            cursor, dialect, *marked, self._storage, after, rows_max, wait
-        )
-
-    def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
-        if name not in self._tables:
-            raise ValidationFailed(f"this connector does not poll {name}", field="table")
-        tables = self._feed.captured.tables
-        mark = kept_in(self._storage).tables.get(name)
-        if mark is None:
-            tables.look(cursor)
-            if name in tables.faults:
-                raise AdapterRefused(tables.faults[name])
-            return None
-        if name not in tables.looks:
-            tables.look(cursor)
-        return tables.plan(cursor, name), mark
 
 
 def made(settings: PostgresSettings, storage: Storage, hosts: tuple[str, ...]) -> CaptureConnector:
@@ -180,110 +132,46 @@ _TIMED_OUT: Final = "timed-out"
 """The place in the storage of the number of attempts."""
 
 
-@dataclass
-class _Peek:
-    """One reading of the log, page by page."""
+@dataclass(kw_only=True)
+class _Peek(Reading):
+    """One reading of the slot."""
 
-    gathering: Gathering
     position: Position
-    until: int
-    poll_ms: int
-    expected: str
-    """The cursor with which its next page will be requested."""
+    at: dict[str, Any]
+    """The cursor behind which it began."""
     messages: int = 0
 
 
-class Feed:
-    """Reads the slot of one connector.
+class Feed(LogFeed[_Peek]):
+    """Reads the slot of one connector."""
 
-    Attributes:
-        captured: the captured tables.
-    """
-
-    def __init__(
-        self,
-        source: PostgresSource,
-        slot: Slot,
-        settings: Mapping[str, PolledTable],
-        storage: Storage,
-    ) -> None:
-        self._source = source
+    def __init__(self, dialect: Dialect, slot: Slot, tables: Tables, storage: Storage) -> None:
+        super().__init__(dialect, Captured(slot.name, tables, storage), {"slot": slot.name})
         self._slot = slot
         self._storage = storage
-        self._peek: _Peek | None = None
-        self._report: dict[str, str | int] = {}
-        self.captured = Captured(slot.name, Tables(source, slot, settings), settings, storage)
-
-    def forget(self) -> None:
-        """Forget the current reading: the connection is a new one."""
-        self._peek = None
-
-    def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Return the changes that were committed after a cursor."""
-        if self._peek is None or self._peek.expected != after or self._peek.poll_ms != poll_ms:
-            self._peek = None
-            cursor.connection.rollback()
-            page = self._begun(cursor, json.loads(after or "{}"), rows_max, poll_ms)
-            if page is not None:
-                return page
-        try:
-            return self._next(cursor, rows_max)
-        except (pg.UndefinedObject, pg.ObjectNotInPrerequisiteState) as exc:
-            # The publication or the slot was dropped during the read.
-            cursor.connection.rollback()
-            us = json.loads(after)["us"]
-            return self._lost(" ".join(str(exc).split()), us)
-        except pg.ObjectInUse as exc:
-            raise AdapterFailed(f"the slot is in use: {str(exc).splitlines()[0]}") from exc
-        except pg.QueryCanceled as exc:
-            if self._peek is None or self._peek.messages:
-                raise
-            cursor.connection.rollback()
-            return self._timed_out(json.loads(after), exc)
-
-    def _timed_out(self, at: dict[str, Any], exc: Exception) -> SourcePage:
-        """Skip what the source cannot decode in time: all tables are read again.
-
-        Raises:
-            AdapterTimedOut: it may be slow for another reason, so it is retried first.
-        """
-        self._peek = None
-        place = [at["lsn"], at["rows"]]
-        before = self._storage.read(_TIMED_OUT) or {"place": place, "tries": 0}
-        tries = before["tries"] + 1 if before["place"] == place else 1
-        if tries >= DECODE_TRIES_MAX:
-            reason = f"{tries} times the source did not decode a transaction in {READ_S_MAX} s"
-            return self._lost(reason, at["us"])
-        self._storage.write({"place": place, "tries": tries}, _TIMED_OUT)
-        raise AdapterTimedOut(
-            f"the source did not decode what was committed in {READ_S_MAX} s; after "
-            f"{DECODE_TRIES_MAX} times all tables are read again"
-        ) from exc
 
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
-    ) -> SourcePage | None:
-        """Begin to read behind a position; return a page if something must be done first."""
+    ) -> _Peek | SourcePage:
+        cursor.connection.rollback()
         look = self._slot.look(cursor)
         self.captured.load()
         if "lsn" not in at:
             return self._prepared(cursor, look, at, poll_ms)
-        lost = self._gap(look, at["lsn"])
-        if lost:
-            return self._lost(lost, at["us"])
+        if gap := self._gap(look, at["lsn"]):
+            raise GapError(gap)
         self.captured.follow(cursor, at["us"])
-        self._report = self._reported(look.kept_bytes)
+        self._report = self._reported(**{KEPT_BYTES: look.kept_bytes})
         if look.confirmed < at["lsn"]:
             self._slot.advance(cursor, at["lsn"])
         position = Position(at["lsn"], at["rows"], max(at["us"], self.captured.kept.floor_us))
         until = at["until"] if at.get("poll") == poll_ms else look.flushed
+        peek = _Peek(position=position, until=until, poll_ms=poll_ms, at=at)
         # A separate database cursor: it stays in use after this page's is closed.
         logged = LoggedTables(self.captured, cursor.connection.cursor())
         parts = Parts(position, rows_max, poll_ms * 1000, logged.table_of, logged.emptied)
-        peek = _Peek(Gathering(iter(())), position, until, poll_ms, "")
         peek.gathering = Gathering(parts.of(self._counted(peek, cursor.connection)))
-        self._peek = peek
-        return None
+        return peek
 
     def _counted(self, peek: _Peek, connection: Any) -> Iterator[bytes]:
         if peek.position.lsn >= peek.until:
@@ -292,44 +180,52 @@ class Feed:
             peek.messages += 1
             yield data
 
-    def _next(self, cursor: Any, rows_max: int) -> SourcePage:
-        peek = self._peek
-        assert peek is not None  # noqa: S101 - it was just begun
-        gathered = peek.gathering.page(rows_max)
-        if gathered.last is not None:
-            peek.position = gathered.last.end
-        if gathered.is_end:
-            return self._last(cursor, peek, gathered.parts)
-        return self._page(cursor, peek, gathered.parts, has_more=True)
+    def _next(self, cursor: Any, reading: _Peek, rows_max: int) -> SourcePage:
+        try:
+            return super()._next(cursor, reading, rows_max)
+        except (pg.UndefinedObject, pg.ObjectNotInPrerequisiteState) as exc:
+            # The publication or the slot was dropped during the read.
+            cursor.connection.rollback()
+            raise GapError(" ".join(str(exc).split())) from exc
+        except pg.ObjectInUse as exc:
+            raise AdapterFailed(f"the slot is in use: {str(exc).splitlines()[0]}") from exc
+        except pg.QueryCanceled as exc:
+            if reading.messages:
+                raise
+            cursor.connection.rollback()
+            raise self._timed_out(reading.at) from exc
 
-    def _last(self, cursor: Any, peek: _Peek, parts: list[Part]) -> SourcePage:
-        """Return a reading's last page: its end was reached, or there is more."""
-        has_more = peek.messages >= PEEK_MESSAGES_MAX
-        if not has_more:
-            # Other activity in the database moves the slot, too.
-            lsn, us = max(peek.position.lsn, peek.until), peek.position.us
-            # What was read must be durable first: its times must not change if it is read again.
-            has_more = bool(parts and self.captured.altered())
-            us = us if has_more else self.captured.read_altered_again(cursor, us)
-            peek.position = Position(lsn, 0, us)
-        page = self._page(cursor, peek, parts, has_more=has_more)
-        self._peek = None
-        return page
+    def _timed_out(self, at: dict[str, Any]) -> Exception:
+        """Return the error for what the source cannot decode in time.
 
-    def _page(self, cursor: Any, peek: _Peek, parts: list[Part], *, has_more: bool) -> SourcePage:
-        changes = with_omitted(cursor, self._source.dialect, parts)
-        after = peek.position._asdict() | {"until": peek.until, "poll": peek.poll_ms}
-        peek.expected = json.dumps(after)
-        return SourcePage(
-            changes,
-            peek.expected,
-            has_more,
-            tuple(each for part in parts for each in part.unreadable),
-            is_dated=True,
-            report=self._report,
+        In the end it is skipped, as a gap; first it is retried: the source may be slow for another
+        reason.
+        """
+        place = [at["lsn"], at["rows"]]
+        before = self._storage.read(_TIMED_OUT) or {"place": place, "tries": 0}
+        tries = before["tries"] + 1 if before["place"] == place else 1
+        if tries >= DECODE_TRIES_MAX:
+            return GapError(
+                f"{tries} times the source did not decode a transaction in {READ_S_MAX} s"
+            )
+        self._storage.write({"place": place, "tries": tries}, _TIMED_OUT)
+        return AdapterTimedOut(
+            f"the source did not decode what was committed in {READ_S_MAX} s; after "
+            f"{DECODE_TRIES_MAX} times all tables are read again"
         )
 
-    # --- beginnings ----------------------------------------------------------------------------
+    def _last(self, cursor: Any, reading: _Peek, parts: list[Part]) -> SourcePage:
+        if reading.messages >= PEEK_MESSAGES_MAX:  # there is more
+            page = self._page(cursor, reading, parts, has_more=True)
+            self.forget()
+            return page
+        # Other activity in the database moves the slot, too.
+        lsn = max(reading.position.lsn, reading.until)
+        reading.position = Position(lsn, 0, reading.position.us)
+        return super()._last(cursor, reading, parts)
+
+    def _cursor_of(self, reading: _Peek) -> dict[str, Any]:
+        return reading.position._asdict() | {"until": reading.until, "poll": reading.poll_ms}
 
     def _gap(self, look: Look, lsn: int) -> str:
         name = self._slot.name
@@ -348,12 +244,6 @@ class Feed:
             return f"the publication {self._slot.publication} was gone"
         return ""
 
-    def _lost(self, reason: str, us: int) -> SourcePage:
-        """Report that changes are missing; the recovery waits until that is durable."""
-        report: dict[str, str | int] = {"slot": self._slot.name, "readAgain": reason}
-        self._peek = None
-        return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
-
     def _prepared(self, cursor: Any, look: Look, at: dict[str, Any], poll_ms: int) -> SourcePage:
         """Create the publication and the slot, and have all tables read as of then."""
         captured = self.captured
@@ -370,13 +260,7 @@ class Feed:
         lsn = self._slot.make(cursor)
         cursor.connection.commit()
         captured.mark_all(cursor, us)
-        after = json.dumps({"lsn": lsn, "rows": 0, "us": us})
-        return SourcePage((), after, has_more=True, report=self._reported(0))
-
-    def _reported(self, kept_bytes: int) -> dict[str, str | int]:
-        report: dict[str, str | int] = {"slot": self._slot.name, KEPT_BYTES: kept_bytes}
-        again = self.captured.kept.again
-        return report | ({"readAgain": again} if again else {})
+        return self._step({"lsn": lsn, "rows": 0, "us": us}, self._reported(**{KEPT_BYTES: 0}))
 
 
 # --- transactions ---------------------------------------------------------------------------------
@@ -413,11 +297,9 @@ class Parts:
         table_of: Callable[[Relation, int], CapturedTable | None],
         emptied: Callable[[str, int], None],
     ) -> None:
-        self._position = start
-        self._rows_max = rows_max
         self._table_of = table_of
         self._tables: dict[int, CapturedTable | None] = {}
-        self._fates = Fates(start.us, until_us, emptied)
+        self._changes = NetChanges(start, rows_max, until_us, emptied)
 
     def of(self, messages: Iterable[bytes]) -> Iterator[Part]:
         """Yield the parts, in the order of commits.
@@ -425,51 +307,46 @@ class Parts:
         Raises:
             ValueError: a message is malformed.
         """
-        is_done, seen, fates, commit_us = False, 0, self._fates, 0
+        is_done, seen, changes, commit_us = False, 0, self._changes, 0
         for data in messages:
             message = decode(data)
             if isinstance(message, Relation):
-                self._tables[message.table_id] = self._table_of(message, fates.us)
+                self._tables[message.table_id] = self._table_of(message, changes.us)
             elif isinstance(message, Begin):
-                is_done, seen = message.commit_lsn < self._position.lsn, 0
+                is_done, seen = message.commit_lsn < changes.position.lsn, 0
                 commit_us = message.commit_us
-                fates.time(commit_us)
+                changes.time(commit_us)
             elif isinstance(message, Commit):
                 if not is_done:
-                    yield self._part(Position(message.end_lsn))
+                    yield changes.part(Position(message.end_lsn))
             elif isinstance(message, Insert | Update | Delete | Truncate) and not is_done:
                 seen += 1
-                if seen <= self._position.rows:
+                if seen <= changes.position.rows:
                     continue
                 self._take(message)
-                fates.rows += 1
-                fates.size += len(data)
-                if fates.rows >= self._rows_max or fates.size >= PART_BYTES_MAX:
-                    yield self._part(Position(self._position.lsn, seen))
-                    fates.time(commit_us)
-
-    def _part(self, end: Position) -> Part:
-        part = self._fates.part(end)
-        self._position = part.end
-        return part
+                changes.rows += 1
+                changes.size += len(data)
+                if changes.is_full:
+                    yield changes.part(Position(changes.position.lsn, seen))
+                    changes.time(commit_us)
 
     def _take(self, message: Insert | Update | Delete | Truncate) -> None:
         if isinstance(message, Truncate):
             for table_id in message.table_ids:
                 emptied = self._tables.get(table_id)
                 if emptied is not None:
-                    self._fates.empty(emptied.name)
+                    self._changes.empty(emptied.name)
             return
         table = self._tables.get(message.table_id)
         if table is None:
             return
         if isinstance(message, Insert):
-            self._fates.insert(table, message.new)
+            self._changes.insert(table, message.new)
         elif isinstance(message, Delete):
-            self._fates.delete(table, message.old)
+            self._changes.delete(table, message.old)
         else:
             whole = message.old_is_whole
-            self._fates.update(table, message.new, message.old, old_is_whole=whole)
+            self._changes.update(table, message.new, message.old, old_is_whole=whole)
 
 
 class LoggedTables:
@@ -492,7 +369,7 @@ class LoggedTables:
         captured = self._captured
         key = captured.tables.looks[name].primary_key
         try:
-            table = captured_table(self._cursor, relation, captured.settings[name], key)
+            table = captured_table(self._cursor, relation, captured.tables.settings[name], key)
         except AdapterRefused:
             # A configured column is missing, in the table or in the log: read once it exists.
             del self._names[relation.table_id]

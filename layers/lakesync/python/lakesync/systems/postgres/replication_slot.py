@@ -11,6 +11,7 @@ from psycopg import errors as pg
 from lakesync.connectors.port import digest
 from lakesync.errors import AdapterFailed, AdapterRefused, AdapterTimedOut
 from lakesync.systems.postgres.postgres_source import resolved
+from lakesync.systems.sql.captured_tables import CapturableTables
 from lakesync.systems.sql.sql_settings import bare_table
 from lakesync.systems.sql.table_plan import Plan, plan_of
 
@@ -290,8 +291,8 @@ class TableLook(NamedTuple):
     identity: str
     identity_columns: list[str]
     primary_key: list[str]
-    columns: list[list[str]]
-    """Names and SQL types, without generated columns, which the log does not contain."""
+    columns: Mapping[str, str]
+    """SQL types by name, without generated columns, which the log does not contain."""
     is_published: bool
     is_owned: bool
     """Whether the user may publish it."""
@@ -299,31 +300,25 @@ class TableLook(NamedTuple):
     """A digest of its partitions and their files: TRUNCATE gives a partition another file."""
 
 
-class Tables:
-    """The tables of one connector.
-
-    Attributes:
-        faults: what is wrong with those that cannot be captured, and what to do.
-        looks: the others.
-    """
+class Tables(CapturableTables[TableLook]):
+    """The tables of one connector."""
 
     def __init__(
         self, source: PostgresSource, slot: Slot, settings: Mapping[str, PolledTable]
     ) -> None:
+        super().__init__(settings, source.values)
         self._source = source
         self._slot = slot
-        self._settings = settings
-        self.faults: dict[str, str] = {}
-        self.looks: dict[str, TableLook] = {}
 
     def look(self, cursor: Any) -> None:
         """Query the state of all tables."""
-        names = list(self._settings)
+        names = list(self.settings)
         quoted = [bare_table(self._source.dialect, name) for name in names]
         cursor.execute(_TABLES, (self._slot.publication, names, quoted))
         self.faults, self.looks = {}, {}
         for row in cursor.fetchall():
             look = TableLook(*row)
+            look = look._replace(columns=dict(look.columns))
             fault = self._fault(look)
             if fault:
                 self.faults[look.name] = fault
@@ -333,14 +328,7 @@ class Tables:
     def publish(self, cursor: Any, *, is_made: bool) -> bool:
         """Publish all tables that can be captured; those that cannot be published become faults.
 
-        Args:
-            cursor: a cursor of the source; its transaction is ended.
-            is_made: whether the publication exists.
-
-        Returns: Whether the publication was created.
-
-        Raises:
-            AdapterRefused: there is no publication, or it omits some changes.
+        The cursor's transaction is ended.
         """
         if not is_made:
             if not self.looks:
@@ -396,18 +384,13 @@ class Tables:
         )
 
     def plan(self, cursor: Any, name: str) -> Plan:
-        """Return how a table is read, by its current definition.
-
-        Raises:
-            AdapterRefused: a configured column is missing, or the table does not exist.
-        """
         described = self._source.described(cursor, name)
         if not described or name not in self.looks:
             raise AdapterRefused(f"there is no table {name}, or the user may not see it")
-        logged = {column for column, _ in self.looks[name].columns}
+        logged = self.looks[name].columns
         columns = tuple(each for each in described[0].columns if each.name in logged)
         return plan_of(
-            self._settings[name], replace(described[0], columns=columns), self._source.values
+            self.settings[name], replace(described[0], columns=columns), self._source.values
         )
 
     def xid(self, cursor: Any) -> str:
@@ -415,18 +398,8 @@ class Tables:
         cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
         return str(cursor.fetchone()[0])
 
-    def types(self, name: str) -> dict[str, str]:
-        """Return the source's types of the configured columns that the table has."""
-        look, settings = self.looks[name], self._settings[name]
-        key = settings.key or look.primary_key
-        return {
-            column: sql_type
-            for column, sql_type in look.columns
-            if settings.columns is None or column in {*settings.columns, *key}
-        }
-
     def _fault(self, look: TableLook) -> str:
-        name, settings = look.name, self._settings[look.name]
+        name, settings = look.name, self.settings[look.name]
         if not look.table_id:
             return f"there is no table {name}, or the user may not see it."
         if look.kind not in {"r", "p"}:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.connectors.port import (
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from lakesync.connectors.port import Asks, Outside, SourcePage
+    from lakesync.connectors.port import Asks, Connector, Outside, SourcePage
     from lakesync.ports import ObjectStore
     from lakesync.result import Result
+    from lakesync.systems.sql.sql_settings import CapturableSettings
 
 T = TypeVar("T")
 CHECK: Final = "check"
@@ -82,6 +84,22 @@ class AskedSource:
             kind = BY_CODE.get(refused["code"], AdapterFailed)
             return Err(kind(refused["message"], field=refused["field"]))
         return Ok(read(answer))
+
+
+def reader_of(
+    kind: str, settings: CapturableSettings, storage: Storage, outside: Outside
+) -> Connector:
+    """Return the connector of a type: by the source's log, by its tables, or asked elsewhere."""
+    if outside.asks is not None:
+        return AskedSource(kind, settings, storage, outside.asks)
+    reader = module_of(kind, "capture" if settings.changes else "source")
+    made: Connector = reader.made(settings, storage, outside.databases)
+    return made
+
+
+def module_of(kind: str, part: str) -> Any:
+    """Import a part of a system when it is at work: it imports the driver, and the settings."""
+    return import_module(f"lakesync.systems.{kind}.{kind}_{part}")
 
 
 def forget_elsewhere(

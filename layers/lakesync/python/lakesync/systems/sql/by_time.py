@@ -406,11 +406,11 @@ def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta
     return replace(reach, since=since, redating=Redating(given_us, microseconds(since)))
 
 
-def check_by_time(settings: PolledSettings, source: str) -> None:
-    """Refuse to go back to a time in a table that is read by difference.
+def begins_at(settings: PolledSettings, source: str, cursor: str, at_us: int) -> str:
+    """Return the cursor from which changes of a table since a time are read again.
 
     Raises:
-        ValidationFailed: the table is one.
+        ValidationFailed: the table is read by difference.
     """
     if source not in {table.name for table in settings.tables if table.cursor_column}:
         raise ValidationFailed(
@@ -418,6 +418,7 @@ def check_by_time(settings: PolledSettings, source: str) -> None:
             "cursorColumn of it, or leave it out to read everything again",
             field="from",
         )
+    return begun_at(cursor, at_us, settings.overlap_s)
 
 
 def begun_at(cursor: str, at_us: int, overlap_s: int) -> str:

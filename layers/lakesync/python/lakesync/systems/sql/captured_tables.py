@@ -16,9 +16,21 @@ Law N13: ``docs/spec/connectors.md``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
 
+from lakesync.connectors.port import SourceColumn
 from lakesync.errors import AdapterRefused
 from lakesync.systems.sql.table_plan import Plan, row_id_of
 
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.connectors.port import Storage
+    from lakesync.systems.sql.database_values import Values
     from lakesync.systems.sql.sql_settings import PolledTable
 
 UNCHANGED: Final = False
@@ -46,6 +59,11 @@ class CapturableLook(Protocol):
         ...
 
     @property
+    def columns(self) -> Mapping[str, str]:
+        """SQL types by name, of the columns that the log has."""
+        ...
+
+    @property
     def primary_key(self) -> Sequence[str]:
         """The key's columns, in the key's order."""
         ...
@@ -61,36 +79,63 @@ class CapturableLook(Protocol):
         ...
 
 
-class CapturableTables(Protocol):
-    """The configured tables, as they are at the source."""
+L = TypeVar("L", bound=CapturableLook)
 
-    faults: dict[str, str]
-    """What is wrong with those that cannot be captured, and what to do."""
 
-    @property
-    def looks(self) -> dict[str, Any]:
-        """The others, each with its `CapturableLook`."""
-        ...
+class CapturableTables(ABC, Generic[L]):
+    """The configured tables, as they are at the source.
 
+    Attributes:
+        settings: what is read of each.
+        faults: what is wrong with those that cannot be captured, and what to do.
+        looks: the others.
+    """
+
+    def __init__(self, settings: Mapping[str, PolledTable], values: Values) -> None:
+        self.settings = settings
+        self.faults: dict[str, str] = {}
+        self.looks: dict[str, L] = {}
+        self._values = values
+
+    @abstractmethod
     def look(self, cursor: Any) -> None:
         """Query the state of all tables."""
-        ...
 
+    @abstractmethod
     def publish(self, cursor: Any, *, is_made: bool) -> bool:
-        """Have the log contain their changes; return whether something was created for that."""
-        ...
+        """Have the log contain their changes; return whether something was created for that.
 
+        Raises:
+            AdapterRefused: none can be captured, or the user may not; the message says what to do.
+        """
+
+    @abstractmethod
     def plan(self, cursor: Any, name: str) -> Plan:
-        """Return how a table is read, as it is now."""
-        ...
+        """Return how a table is read, as it is now.
+
+        Raises:
+            AdapterRefused: a configured column is missing, or the table does not exist.
+        """
+
+    @abstractmethod
+    def xid(self, cursor: Any) -> str:
+        """Return what must have ended before a table is read: all that the feed has returned."""
 
     def types(self, name: str) -> dict[str, str]:
         """Return `Plan.altered_by` of the configured columns that the table has."""
-        ...
+        look, settings = self.looks[name], self.settings[name]
+        key = settings.key or look.primary_key
+        return {
+            each.name: self._values.alters(each)
+            for each in self._source_columns(look)
+            if settings.columns is None or each.name in {*settings.columns, *key}
+        }
 
-    def xid(self, cursor: Any) -> str:
-        """Return what must have ended before a table is read: all that the feed has returned."""
-        ...
+    def _source_columns(self, look: L) -> tuple[SourceColumn, ...]:
+        return tuple(
+            SourceColumn(name, self._values.column_type(sql_type), source_type=sql_type)
+            for name, sql_type in look.columns.items()
+        )
 
 
 class Captured:
@@ -104,13 +149,11 @@ class Captured:
     def __init__(
         self,
         slot: str,
-        tables: CapturableTables,
-        settings: Mapping[str, PolledTable],
+        tables: CapturableTables[Any],
         storage: Storage,
     ) -> None:
         self._slot = slot
         self._storage = storage
-        self.settings = settings
         self.kept = Kept()
         self.tables = tables
 

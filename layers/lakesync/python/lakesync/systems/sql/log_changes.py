@@ -1,4 +1,4 @@
-"""The net changes of rows in the transactions of any source's log, gathered into pages.
+"""A feed of any source's log: the net changes of rows in its transactions, page by page.
 
 Rules of the parts of transactions
     1. A part has at most one change of a row: its final state. Two changes of a row are in two
@@ -17,9 +17,12 @@ Law N12: ``docs/spec/connectors.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from lakesync.connectors.port import Change, Unreadable
+from lakesync.connectors.port import Change, SourcePage, Unreadable
 from lakesync.systems.sql.captured_tables import UNCHANGED
 from lakesync.systems.sql.sql_settings import quoted_name, quoted_table
 from lakesync.systems.sql.table_plan import rows_with
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.sql.standard import Dialect
-    from lakesync.systems.sql.captured_tables import CapturedTable
+    from lakesync.systems.sql.captured_tables import Captured, CapturedTable
 
 # --- parts of transactions ------------------------------------------------------------------------
 
@@ -47,7 +50,7 @@ class Omitted(NamedTuple):
     columns: tuple[str, ...]
 
 
-class Left(NamedTuple):
+class VacatedKey(NamedTuple):
     """A key that a row left for another one.
 
     Where a key is checked at the end of a transaction (DEFERRABLE), another row may have come to it
@@ -70,10 +73,10 @@ class Part(NamedTuple):
     end: Any
     """The position behind it."""
     omitted: tuple[Omitted, ...] = ()
-    left: tuple[Left, ...] = ()
+    vacated: tuple[VacatedKey, ...] = ()
 
 
-class _Fate(NamedTuple):
+class _NetChange(NamedTuple):
     """The net change of a row within a part."""
 
     is_new: bool
@@ -82,51 +85,59 @@ class _Fate(NamedTuple):
     reason: str = ""
 
 
-class Fates:
+class NetChanges:
     """Collects the net changes of rows, part by part.
 
     Args:
-        us: the time of the previous part.
+        start: where the first part begins.
+        rows_max: about how many changes a part may have.
         until_us: the latest time of a change, unless it must be later than the one before.
         emptied: called with the name of a table that must be read again, and the time.
     """
 
-    def __init__(self, us: int, until_us: int, emptied: Callable[[str, int], None]) -> None:
-        self._before_us = us
+    def __init__(
+        self, start: Any, rows_max: int, until_us: int, emptied: Callable[[str, int], None]
+    ) -> None:
+        self.position = start
+        self._rows_max = rows_max
         self._until_us = until_us
         self._emptied = emptied
-        self._fates: dict[tuple[str, str], _Fate] = {}
+        self._changes: dict[tuple[str, str], _NetChange] = {}
         self._omitted: dict[tuple[str, str], Omitted] = {}
-        self._left: dict[tuple[str, str], Left] = {}
+        self._vacated: dict[tuple[str, str], VacatedKey] = {}
         self.rows = self.size = 0
         self.us = 0
 
     def time(self, commit_us: int) -> None:
         """Get the time of the next part."""
-        self.us = max(min(commit_us, self._until_us), self._before_us + 1)
+        self.us = max(min(commit_us, self._until_us), self.position.us + 1)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the part is to end here."""
+        return self.rows >= self._rows_max or self.size >= PART_BYTES_MAX
 
     def part(self, end: Any) -> Part:
         """End a part at a position; an empty part uses no time."""
-        end = end._replace(us=self.us if self.rows else self._before_us)
-        self._before_us = end.us
+        self.position = end._replace(us=self.us if self.rows else self.position.us)
         part = Part(
             tuple(
-                Change(row_id, fate.columns, self.us, table)
-                for (table, row_id), fate in self._fates.items()
-                if not fate.reason
+                Change(row_id, change.columns, self.us, table)
+                for (table, row_id), change in self._changes.items()
+                if not change.reason
             ),
             tuple(
-                Unreadable(row_id, fate.reason, table)
-                for (table, row_id), fate in self._fates.items()
-                if fate.reason
+                Unreadable(row_id, change.reason, table)
+                for (table, row_id), change in self._changes.items()
+                if change.reason
             ),
             self.rows,
             self.size,
-            end,
+            self.position,
             tuple(self._omitted.values()),
-            tuple(self._left.values()),
+            tuple(self._vacated.values()),
         )
-        self._fates, self._omitted, self._left = {}, {}, {}
+        self._changes, self._omitted, self._vacated = {}, {}, {}
         self.rows = self.size = 0
         return part
 
@@ -144,17 +155,19 @@ class Fates:
 
     def empty(self, name: str) -> None:
         """Note that a table must be read again."""
-        for place in [place for place in self._fates if place[0] == name]:
-            del self._fates[place]
+        for place in [place for place in self._changes if place[0] == name]:
+            del self._changes[place]
             self._omitted.pop(place, None)
-            self._left.pop(place, None)
+            self._vacated.pop(place, None)
         self._emptied(name, self.us)
 
     def _of(self, table: CapturedTable, take: Callable[[], None]) -> None:
         try:
             take()
         except ValueError as exc:
-            self._fates[table.name, _NO_ID] = _Fate(is_new=False, columns=None, reason=str(exc))
+            self._changes[table.name, _NO_ID] = _NetChange(
+                is_new=False, columns=None, reason=str(exc)
+            )
 
     def _update(self, table: CapturedTable, new: Any, old: Any, *, old_is_whole: bool) -> None:
         if old is not None:
@@ -174,33 +187,33 @@ class Fates:
             new = tuple(was if value is UNCHANGED else value for value, was in pairs)
         self._remove(table, before)
         place = (table.name, before)
-        self._fates[place] = _Fate(is_new=False, columns=None)
-        self._left[place] = Left(table, before)
+        self._changes[place] = _NetChange(is_new=False, columns=None)
+        self._vacated[place] = VacatedKey(table, before)
         self._put(table, row_id, new, is_new=True)
 
     def _put(self, table: CapturedTable, row_id: str, row: Any, *, is_new: bool) -> None:
         place = (table.name, row_id)
-        fate = self._fates.pop(place, None)
+        change = self._changes.pop(place, None)
         omitted = table.omitted(row) if is_new and UNCHANGED in row else ()
         if omitted:
             self._omitted[place] = Omitted(table, row_id, omitted)
-        if fate is not None:
-            is_new = fate.is_new
+        if change is not None:
+            is_new = change.is_new
         try:
             columns = table.values(row)
         except ValueError as exc:
-            self._fates[place] = _Fate(is_new, None, str(exc) or "it cannot be read")
+            self._changes[place] = _NetChange(is_new, None, str(exc) or "it cannot be read")
             return
-        if fate is not None and fate.columns is not None:
-            columns = fate.columns | columns
-        self._fates[place] = _Fate(is_new, columns)
+        if change is not None and change.columns is not None:
+            columns = change.columns | columns
+        self._changes[place] = _NetChange(is_new, columns)
 
     def _remove(self, table: CapturedTable, row_id: str) -> None:
         place = (table.name, row_id)
-        fate = self._fates.pop(place, None)
+        change = self._changes.pop(place, None)
         self._omitted.pop(place, None)
-        if fate is None or not fate.is_new:
-            self._fates[place] = _Fate(is_new=False, columns=None)
+        if change is None or not change.is_new:
+            self._changes[place] = _NetChange(is_new=False, columns=None)
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -261,10 +274,10 @@ _KEYS_MAX: Final = 500
 def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[Change, ...]:
     """Return the changes of parts, with what the log does not have."""
     changes: list[Change] = []
-    taken = _taken(cursor, dialect, [each for part in parts for each in part.left])
+    taken = _taken(cursor, dialect, [each for part in parts for each in part.vacated])
     for part in parts:
         omitted = {(each.table.name, each.row_id): each for each in part.omitted}
-        left = {(each.table.name, each.row_id) for each in part.left}
+        left = {(each.table.name, each.row_id) for each in part.vacated}
         for change in part.changes:
             place = (change.table, change.row_id)
             each = omitted.get(place)
@@ -280,7 +293,7 @@ def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[
 
 
 def _taken(
-    cursor: Any, dialect: Dialect, left: Sequence[Left]
+    cursor: Any, dialect: Dialect, left: Sequence[VacatedKey]
 ) -> Mapping[tuple[str, str], dict[str, Any]]:
     """Return the rows that have come to keys which others left."""
     taken: dict[tuple[str, str], dict[str, Any]] = {}
@@ -315,3 +328,131 @@ def _read(cursor: Any, dialect: Dialect, omitted: Omitted) -> dict[str, Any]:
     if len(rows) != 1:
         return {}
     return plan.some_values(omitted.columns, rows[0])
+
+
+# --- the feed -------------------------------------------------------------------------------------
+
+
+class GapError(Exception):
+    """The log cannot be read beyond this point: all tables must be read again."""
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """One reading of the log, page by page."""
+
+    position: Any
+    until: Any
+    poll_ms: int
+    gathering: Gathering = field(default_factory=lambda: Gathering(iter(())))
+    expected: str = ""
+    """The cursor with which its next page will be requested."""
+
+
+R = TypeVar("R", bound=Reading)
+
+
+class LogFeed(ABC, Generic[R]):
+    """The changes of all captured tables of one connector, page by page.
+
+    A feed without a cursor, or with that of a gap, has all tables read whole as of now. Behind a
+    cursor it reads the log to its end at that time; then tables that were altered are to be read
+    again. A gap in the log is reported with a cursor of its own: the recovery waits until that is
+    durable.
+
+    Args:
+        dialect: the database.
+        captured: the captured tables.
+        report: what each report says of the source.
+    """
+
+    def __init__(
+        self, dialect: Dialect, captured: Captured, report: Mapping[str, str | int]
+    ) -> None:
+        self.captured = captured
+        self._dialect = dialect
+        self._source_report = report
+        self._report: Mapping[str, str | int] = {}
+        self._reading: R | None = None
+
+    @abstractmethod
+    def _begun(
+        self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
+    ) -> R | SourcePage:
+        """Begin to read behind a position; return a page if something must be done first.
+
+        Raises:
+            GapError: the log does not reach back to it.
+        """
+
+    @abstractmethod
+    def _cursor_of(self, reading: R) -> dict[str, Any]:
+        """Return what the cursor of a reading's next page has."""
+
+    def forget(self) -> None:
+        """End the current reading."""
+        self._reading = None
+
+    def look(self, cursor: Any) -> None:
+        """Query the state of all tables."""
+        self.captured.tables.look(cursor)
+
+    def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
+        """Return the changes that were committed after a cursor."""
+        at = json.loads(after or "{}")
+        try:
+            reading = self._reading
+            if reading is None or reading.expected != after or reading.poll_ms != poll_ms:
+                self.forget()
+                begun = self._begun(cursor, at, rows_max, poll_ms)
+                if isinstance(begun, SourcePage):
+                    return begun
+                reading = self._reading = begun
+            return self._next(cursor, reading, rows_max)
+        except GapError as exc:
+            return self._lost(str(exc), at["us"])
+
+    def _next(self, cursor: Any, reading: R, rows_max: int) -> SourcePage:
+        gathered = reading.gathering.page(rows_max)
+        if gathered.last is not None:
+            reading.position = gathered.last.end
+        if gathered.is_end:
+            return self._last(cursor, reading, gathered.parts)
+        return self._page(cursor, reading, gathered.parts, has_more=True)
+
+    def _last(self, cursor: Any, reading: R, parts: list[Part]) -> SourcePage:
+        """Return the last page of a reading."""
+        # What was read must be durable first: its times must not change if it is read again.
+        has_more = bool(parts and self.captured.altered())
+        if not has_more:
+            us = self.captured.read_altered_again(cursor, reading.position.us)
+            reading.position = reading.position._replace(us=us)
+        page = self._page(cursor, reading, parts, has_more=has_more)
+        self.forget()
+        return page
+
+    def _page(self, cursor: Any, reading: R, parts: list[Part], *, has_more: bool) -> SourcePage:
+        changes = with_omitted(cursor, self._dialect, parts)
+        reading.expected = json.dumps(self._cursor_of(reading))
+        return SourcePage(
+            changes,
+            reading.expected,
+            has_more,
+            tuple(each for part in parts for each in part.unreadable),
+            is_dated=True,
+            report=self._report,
+        )
+
+    def _lost(self, reason: str, us: int) -> SourcePage:
+        """Report that changes are missing."""
+        self.forget()
+        return self._step({"lost": reason, "us": us}, {"readAgain": reason})
+
+    def _step(self, after: dict[str, Any], report: Mapping[str, str | int]) -> SourcePage:
+        """Return a page without changes, behind which there is more."""
+        report = {**self._source_report, **report}
+        return SourcePage((), json.dumps(after), has_more=True, report=report)
+
+    def _reported(self, **report: str | int) -> dict[str, str | int]:
+        again = self.captured.kept.again
+        return {**self._source_report, **report} | ({"readAgain": again} if again else {})

@@ -26,6 +26,7 @@ from lakesync.connectors.connector_settings import (
     Settings,
 )
 from lakesync.connectors.pages import identifier
+from lakesync.connectors.port import FEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +109,10 @@ class PolledSettings(Settings):
         """Return the tables by the source's name, with the gateway's."""
         return {table.name: table.table for table in self.tables}
 
+    def polled(self) -> Mapping[str, PolledTable]:
+        """Return the tables by the source's name."""
+        return {table.name: table for table in self.tables}
+
 
 class SqlSettings(PolledSettings):
     """What PostgreSQL, MySQL and MariaDB have in common."""
@@ -120,6 +125,25 @@ class SqlSettings(PolledSettings):
         "encrypt", description="verify also checks the server's certificate and name."
     )
     tables: list[PolledTable] = Field(min_length=1, max_length=TABLES_POLLED_MAX)
+
+
+class CapturableSettings(SqlSettings):
+    """What databases whose log can be read have in common; a subclass has ``changes``."""
+
+    if TYPE_CHECKING:
+        changes: bool
+
+    @model_validator(mode="after")
+    def _captured_or_polled(self) -> Self:
+        if self.changes and any(table.cursor_column or table.query for table in self.tables):
+            raise ValueError(
+                "with changes no table has a cursorColumn or a query: all are captured"
+            )
+        return self
+
+    def named(self) -> Mapping[str, str]:
+        """Return the tables by the source's name, with the gateway's; the feed first, if any."""
+        return ({FEED: ""} if self.changes else {}) | dict(super().named())
 
 
 # --- names ----------------------------------------------------------------------------------------

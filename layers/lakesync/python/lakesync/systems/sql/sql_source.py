@@ -1,7 +1,7 @@
 """The connector of a SQL database: reads by a column of change times, or by difference.
 
 A connector that captures changes reads a table whole first, as of its baseline, in key order and
-without a lock (`SnapshotConnector`). First its rows are read; then the rows that the gateway has
+without a lock (`CapturedSource`). First its rows are read; then the rows that the gateway has
 from this connector are checked, to detect deletions. Both get the baseline's time: all changes from
 the feed since then are later.
 
@@ -11,8 +11,8 @@ Law N13: ``docs/spec/connectors.md``.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.connectors.port import FEED, Change, SourcePage, SourceTable, Stretch, Unreadable
@@ -20,6 +20,7 @@ from lakesync.errors import AdapterFailed, AdapterRefused, LakeSyncError, Valida
 from lakesync.result import Err, Ok
 from lakesync.systems.sql import by_difference, by_time
 from lakesync.systems.sql.by_difference import is_same_key
+from lakesync.systems.sql.captured_tables import kept_in
 from lakesync.systems.sql.table_plan import (
     Altered,
     Plan,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.port import Storage
     from lakesync.result import Result
     from lakesync.systems.sql.captured_tables import Baseline
+    from lakesync.systems.sql.log_changes import LogFeed
     from lakesync.systems.sql.sql_settings import PolledTable, SqlSettings
     from lakesync.systems.sql.table_plan import Database
 
@@ -52,7 +54,7 @@ class SqlConnector:
         self.database = database
         self._settings = settings
         self._storage = storage
-        self._tables = {table.name: table for table in settings.tables}
+        self._tables = settings.polled()
         self._plans: dict[str, Plan] = {}
         self._keyed: set[str] = set()
         """Tables whose key was compared with that of earlier polls."""
@@ -225,141 +227,173 @@ class SqlConnector:
 # --- captured tables, read whole ------------------------------------------------------------------
 
 
-def read_snapshot(
-    cursor: Any,
-    dialect: Dialect,
-    plan: Plan,
-    mark: Baseline,
-    storage: Storage,
-    after: str,
-    rows_max: int,
-    wait: Callable[[Any, str], None],
-) -> SourcePage:
-    """Return a table's next rows, or the next deletions; nothing once all are read.
+@dataclass(frozen=True)
+class _Snapshot:
+    """A captured table, as of its baseline."""
 
-    Before the first page, ``wait`` is called with the baseline's ``xid``: it waits until all
-    earlier transactions are visible.
+    cursor: Any
+    dialect: Dialect
+    plan: Plan
+    mark: Baseline
 
-    Raises:
-        AdapterTimedOut: they are not visible yet.
-    """
-    at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
-    if at.get("us") != mark.us:
-        wait(cursor, mark.xid)
-        at = {"us": mark.us}
-    if at.get("done"):
-        return SourcePage((), after, has_more=False)
-    if "gone" in at:
-        return _gone(cursor, dialect, plan, mark, storage, at["gone"])
-    return _rows(cursor, dialect, plan, mark, at.get("key"), rows_max)
+    def read(
+        self, storage: Storage, after: str, rows_max: int, wait: Callable[[Any, str], None]
+    ) -> SourcePage:
+        """Return the table's next rows, or the next deletions; nothing once all are read.
 
-
-def snapshot_ahead(
-    cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, after: str, rows: int
-) -> Stretch:
-    """Return a stretch of the next rows behind a cursor; none before the first page is read."""
-    at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
-    if at.get("us") != mark.us or "key" not in at:
-        return Stretch(after, "")
-    where = [behind(dialect, plan.bound(plan.key, at["key"]))]
-    key = plan.key
-    cursor.execute(*page_of(dialect, plan.origin(dialect), key, key, where, 1, skipped=rows - 1))
-    last = plan.source.rows(cursor)
-    if not last:
-        return Stretch(after, "")
-    return Stretch(after, json.dumps({"us": mark.us, "key": plan.ends_at(key, last[0])}))
-
-
-def read_snapshot_stretch(
-    cursor: Any,
-    dialect: Dialect,
-    plan: Plan,
-    mark: Baseline,
-    after: str,
-    ends: str,
-    rows_max: int,
-) -> SourcePage:
-    """Return the next rows of a table up to where a stretch ends.
-
-    Raises:
-        AdapterFailed: meanwhile the table is read as of another baseline.
-    """
-    at, end = json.loads(after), json.loads(ends)
-    if at["us"] != mark.us:
-        raise AdapterFailed(f"{plan.settings.name} is being read anew")
-    key, last_key = at["key"], end["key"]
-    changes, unreadable, last = _page(cursor, dialect, plan, mark, key, last_key, rows_max)
-    following = json.dumps({"us": mark.us, "key": last}) if last else ends
-    return SourcePage(changes, following, has_more=bool(last), unreadable=unreadable, is_dated=True)
-
-
-def _rows(
-    cursor: Any,
-    dialect: Dialect,
-    plan: Plan,
-    mark: Baseline,
-    key: Sequence[Any] | None,
-    rows_max: int,
-) -> SourcePage:
-    changes, unreadable, last = _page(cursor, dialect, plan, mark, key, None, rows_max)
-    rest: dict[str, Any] = {"key": last} if last else {"gone": ""}
-    after = json.dumps({"us": mark.us} | rest)
-    return SourcePage(changes, after, has_more=True, unreadable=unreadable, is_dated=True)
-
-
-def _page(
-    cursor: Any,
-    dialect: Dialect,
-    plan: Plan,
-    mark: Baseline,
-    key: Sequence[Any] | None,
-    last_key: Sequence[Any] | None,
-    rows_max: int,
-) -> tuple[tuple[Change, ...], tuple[Unreadable, ...], list[Any]]:
-    """Return rows between two keys, and the last one's key; no key after the end."""
-    conditions = [] if key is None else [behind(dialect, plan.bound(plan.key, key))]
-    if last_key is not None:
-        conditions.append(up_to(dialect, plan.bound(plan.key, last_key)))
-    origin = plan.origin(dialect)
-    statement = page_of(dialect, origin, plan.columns, plan.key, conditions, rows_max)
-    cursor.execute(*statement)
-    rows = plan.source.rows(cursor)
-    changes: list[Change] = []
-    unreadable: list[Unreadable] = []
-    for row in rows:
-        row_id = plan.row_id(row)
-        try:
-            changes.append(Change(row_id, plan.values(row), mark.us))
-        except ValueError as exc:
-            unreadable.append(Unreadable(row_id, str(exc)))
-    is_full = len(rows) >= rows_max
-    last = plan.ends_at(plan.key, [rows[-1][at] for at in plan.key_places]) if is_full else []
-    return tuple(changes), tuple(unreadable), last
-
-
-def _gone(
-    cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, storage: Storage, place: str
-) -> SourcePage:
-    row_ids, following = rows_gone(plan, storage, place, asking(cursor, dialect, plan))
-    changes = tuple(Change(row_id, None, mark.us) for row_id in row_ids)
-    rest = {"gone": following} if following else {"done": True}
-    after = json.dumps({"us": mark.us} | rest)
-    return SourcePage(changes, after, has_more=bool(following), is_dated=True)
-
-
-# --- stretches ------------------------------------------------------------------------------------
-
-
-class SnapshotConnector(SqlConnector):
-    """A connector whose feed is one sequence, and whose tables are first read whole."""
-
-    @abstractmethod
-    def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
-        """Return how a table is read whole, and its baseline; None if it need not be read.
+        Before the first page, ``wait`` is called with the baseline's ``xid``: it waits until all
+        earlier transactions are visible.
 
         Raises:
-            AdapterRefused, ValidationFailed: it cannot be read.
+            AdapterTimedOut: they are not visible yet.
         """
+        at = self._at(after)
+        if at is None:
+            wait(self.cursor, self.mark.xid)
+            at = {}
+        if at.get("done"):
+            return SourcePage((), after, has_more=False)
+        if "gone" in at:
+            return self._gone(storage, at["gone"])
+        changes, unreadable, last = self._rows(at.get("key"), None, rows_max)
+        following = self._cursor({"key": last} if last else {"gone": ""})
+        return SourcePage(changes, following, has_more=True, unreadable=unreadable, is_dated=True)
+
+    def ahead(self, after: str, rows: int) -> Stretch:
+        """Return a stretch of the next rows behind a cursor; none before the first page is read."""
+        at, plan, key = self._at(after), self.plan, self.plan.key
+        if at is None or "key" not in at:
+            return Stretch(after, "")
+        where = [behind(self.dialect, plan.bound(key, at["key"]))]
+        origin = plan.origin(self.dialect)
+        self.cursor.execute(*page_of(self.dialect, origin, key, key, where, 1, skipped=rows - 1))
+        last = plan.source.rows(self.cursor)
+        return Stretch(after, self._cursor({"key": plan.ends_at(key, last[0])}) if last else "")
+
+    def stretch(self, after: str, ends: str, rows_max: int) -> SourcePage:
+        """Return the next rows up to where a stretch ends.
+
+        Raises:
+            AdapterFailed: meanwhile the table is read as of another baseline.
+        """
+        at = self._at(after)
+        if at is None:
+            raise AdapterFailed(f"{self.plan.settings.name} is being read anew")
+        changes, unreadable, last = self._rows(at["key"], json.loads(ends)["key"], rows_max)
+        following = self._cursor({"key": last}) if last else ends
+        return SourcePage(changes, following, bool(last), unreadable, is_dated=True)
+
+    def _at(self, after: str) -> dict[str, Any] | None:
+        """Return the place of a cursor; None if it is of another baseline, or another reading."""
+        at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
+        return at if at.get("us") == self.mark.us else None
+
+    def _cursor(self, place: dict[str, Any]) -> str:
+        return json.dumps({"us": self.mark.us} | place)
+
+    def _rows(
+        self, key: Sequence[Any] | None, last_key: Sequence[Any] | None, rows_max: int
+    ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...], list[Any]]:
+        """Return rows between two keys, and the last one's key; no key after the end."""
+        plan, dialect = self.plan, self.dialect
+        conditions = [] if key is None else [behind(dialect, plan.bound(plan.key, key))]
+        if last_key is not None:
+            conditions.append(up_to(dialect, plan.bound(plan.key, last_key)))
+        self.cursor.execute(
+            *page_of(dialect, plan.origin(dialect), plan.columns, plan.key, conditions, rows_max)
+        )
+        rows = plan.source.rows(self.cursor)
+        changes: list[Change] = []
+        unreadable: list[Unreadable] = []
+        for row in rows:
+            row_id = plan.row_id(row)
+            try:
+                changes.append(Change(row_id, plan.values(row), self.mark.us))
+            except ValueError as exc:
+                unreadable.append(Unreadable(row_id, str(exc)))
+        is_full = len(rows) >= rows_max
+        last = plan.ends_at(plan.key, [rows[-1][at] for at in plan.key_places]) if is_full else []
+        return tuple(changes), tuple(unreadable), last
+
+    def _gone(self, storage: Storage, place: str) -> SourcePage:
+        asks = asking(self.cursor, self.dialect, self.plan)
+        row_ids, following = rows_gone(self.plan, storage, place, asks)
+        changes = tuple(Change(row_id, None, self.mark.us) for row_id in row_ids)
+        after = self._cursor({"gone": following} if following else {"done": True})
+        return SourcePage(changes, after, bool(following), is_dated=True)
+
+
+class CapturedSource(SqlConnector):
+    """A connector whose feed is its source's log, and whose tables are first read whole.
+
+    Args:
+        feed: the feed.
+        wait: waits until all transactions are visible that a baseline's ``xid`` names.
+        keeps: whether the feed's next page goes on in the transaction of the page before.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: SqlSettings,
+        storage: Storage,
+        feed: LogFeed[Any],
+        wait: Callable[[Any, str], None],
+        *,
+        keeps: bool = False,
+    ) -> None:
+        super().__init__(database, settings, storage)
+        self.feed = feed
+        self._wait = wait
+        self._keeps = keeps
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Return a page of the feed, or of a table that is read whole."""
+
+        def feed(connected: Any) -> SourcePage:
+            return self.feed.page(connected, cursor, rows_max, poll_ms)
+
+        def whole(connected: Any) -> SourcePage:
+            snapshot = self._snapshot(connected, table)
+            if snapshot is None:
+                return SourcePage((), cursor, has_more=False)  # the feed reports the reason
+            return snapshot.read(self._storage, cursor, rows_max, self._wait)
+
+        return self._run(feed, keeps=self._keeps) if table == FEED else self._run(whole)
+
+    def close(self) -> None:
+        """End the connections."""
+        self.feed.forget()
+        super().close()
+
+    def _check_tables(self, cursor: Any) -> None:
+        """Refuse tables that cannot be captured.
+
+        Raises:
+            AdapterRefused: what to do.
+        """
+        tables = self.feed.captured.tables
+        tables.look(cursor)
+        if tables.faults:
+            raise AdapterRefused(" ".join(tables.faults.values()))
+        for name in self._tables:
+            tables.plan(cursor, name)
+
+    def _snapshot(self, cursor: Any, name: str) -> _Snapshot | None:
+        """Return a table that is to be read whole; None if it need not be."""
+        if name not in self._tables:
+            raise ValidationFailed(f"this connector does not poll {name}", field="table")
+        tables = self.feed.captured.tables
+        if name not in tables.looks:
+            self.feed.look(cursor)
+        mark = kept_in(self._storage).tables.get(name)
+        if mark is not None:
+            return _Snapshot(cursor, self.database.dialect, tables.plan(cursor, name), mark)
+        if name in tables.faults:
+            raise AdapterRefused(tables.faults[name])
+        return None
 
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
@@ -370,10 +404,8 @@ class SnapshotConnector(SqlConnector):
             return Ok(Stretch(cursor, ""))
 
         def work(connected: Any) -> Stretch:
-            marked = self._marked(connected, table)
-            if marked is None:
-                return Stretch(cursor, "")
-            return snapshot_ahead(connected, self.database.dialect, *marked, cursor, rows)
+            snapshot = self._snapshot(connected, table)
+            return Stretch(cursor, "") if snapshot is None else snapshot.ahead(cursor, rows)
 
         return self._run(work)
 
@@ -384,11 +416,9 @@ class SnapshotConnector(SqlConnector):
         del poll_ms
 
         def work(connected: Any) -> SourcePage:
-            marked = self._marked(connected, table)
-            if marked is None:
+            snapshot = self._snapshot(connected, table)
+            if snapshot is None:
                 raise AdapterFailed(f"{table} is to be read anew, once its changes are told again")
-            return read_snapshot_stretch(
-                connected, self.database.dialect, *marked, cursor, ends, rows_max
-            )
+            return snapshot.stretch(cursor, ends, rows_max)
 
         return self._run(work)
