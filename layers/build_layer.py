@@ -60,6 +60,9 @@ UNUSED = (
     "pyarrow/libarrow_python*.so.*.*.*",
 )
 
+# What functions/open answers.
+KEPT = ("lakesync/wire/lakesync.proto",)
+
 # What no function reads of PyIceberg: its command line, and what only that shows tables with; and
 # a second copy of a codec, for other Pythons.
 UNUSED_OF_ICEBERG = (
@@ -140,8 +143,9 @@ def install(
 def prune(target: Path) -> None:
     """Remove what no function reads."""
     is_iceberg = (target / "pyiceberg").is_dir()
+    kept = {target / name for name in KEPT}
     for pattern in (*UNUSED, *(UNUSED_OF_ICEBERG if is_iceberg else ())):
-        for path in sorted(target.glob(pattern)):
+        for path in sorted(set(target.glob(pattern)) - kept):
             if path.is_dir():
                 shutil.rmtree(path)
             else:

@@ -36,6 +36,7 @@ def test_answers_to_unserved_or_unauthorised_requests_forbid_caching(gateway: As
         ("PUT", "/sync/{}/push", None),
         ("GET", "/sync/{}/pull", "none"),
         ("GET", "/openapi.json", None),
+        ("GET", "/lakesync.proto", None),
     ):
         answer = gateway.ask(method, path, token=token)
         assert answer.headers["cache-control"] == "no-store", (path, answer.status_code)

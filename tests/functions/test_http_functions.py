@@ -23,7 +23,7 @@ from tests.support.builders import insert, push
 from tests.support.gateways import pulled, pusher
 from tests.support.lanes import open_lanes
 from tests.support.polling import MemorySecrets
-from tests.support.repository import ROOT
+from tests.support.repository import LIBRARY, ROOT
 
 if TYPE_CHECKING:
     import io
@@ -885,6 +885,15 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/gateways/{gateway}",
         "/admin/metrics/{gateway}",
     }
+
+
+def test_the_open_function_answers_the_schema_of_messages(functions: Functions) -> None:
+    answer = functions.http("open", "open_messages")
+
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.body == (LIBRARY / "lakesync" / "wire" / "lakesync.proto").read_bytes()
 
 
 def test_an_unknown_path_is_answered_with_our_not_found_code(functions: Functions) -> None:

@@ -39,7 +39,6 @@ SHARED_FILE_NAMES_MAX = 15
 APART = {
     "lakesync.cli.app": "without its packages, `__main__` says what to install",
     "lakesync.client.dbapi": "public, and used without SQLAlchemy",
-    "lakesync.runtime.api.document": "loads FastAPI and all JSON Schemas, which one route needs",
     "lakesync.systems.bigquery.bigquery_settings": "read without BigQuery's library",
     "lakesync.testing.memory_gateway": "public, and used without pytest",
 }

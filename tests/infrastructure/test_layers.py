@@ -80,6 +80,7 @@ def test_files_that_no_function_reads_are_pruned_from_a_layer(tmp_path: Path) ->
     for name in (
         "bin/tool", "a/__init__.py", "a/x.pyi", "a/py.typed", "a/tests/test_a.py",
         "a-1.dist-info/RECORD", "a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt",
+        "google/protobuf/any.proto", "lakesync/wire/lakesync.proto",
     ):  # fmt: skip
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,10 @@ def test_files_that_no_function_reads_are_pruned_from_a_layer(tmp_path: Path) ->
     script("build_layer.py")["prune"](tmp_path)
     left = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
 
-    assert left == ["a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt", "a/__init__.py"]
+    assert left == [
+        "a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt", "a/__init__.py",
+        "lakesync/wire/lakesync.proto",
+    ], "the schema of messages is what a function answers"  # fmt: skip
 
 
 def test_iceberg_layer_omits_the_packages_that_only_its_command_line_needs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 import httpx
 import jsonschema_rs
@@ -23,9 +24,12 @@ from schemathesis.specs.openapi.checks import (
 
 from lakesync.runtime.api.document import Description
 from lakesync.runtime.api.open import open_routes
+from lakesync.wire import json_frames, jsonish
 from tests.functions.conftest import event
 from tests.support import local_gateway
+from tests.support.gateways import administrator
 from tests.support.some import some
+from tests.support.vectors import FOLDER
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -204,6 +208,122 @@ def test_sample_requests_conform_to_the_document() -> None:
     for name, component in samples.items():
         schema = {"$ref": f"#/components/schemas/{component}", "components": document["components"]}
         jsonschema_rs.validate(schema, json.loads(event(name)["body"]))
+
+
+# --- whether a client can be generated ------------------------------------------------------------
+
+
+def closed(schema: Any) -> Any:
+    """Return a schema that allows no member that it does not name."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(each) for name, each in schema.items() if name != "examples"}
+    if "properties" in inner and "additionalProperties" not in inner:
+        inner["additionalProperties"] = False
+    return inner
+
+
+COMPONENTS = closed(DESCRIPTION.document["components"]["schemas"])
+
+
+def check_whole(component: str, value: object) -> None:
+    """Hold a message against its component: all of its members are described."""
+    schema = {"$ref": f"#/components/schemas/{component}", "components": {"schemas": COMPONENTS}}
+    jsonschema_rs.validate(schema, value)
+
+
+EXAMPLES = [
+    (name, example)
+    for name, schema in DESCRIPTION.document["components"]["schemas"].items()
+    for example in schema.get("examples", ())
+]
+
+
+def test_messages_of_clients_have_examples_that_conform_to_them() -> None:
+    named = {name for name, _ in EXAMPLES}
+    assert {"Push", "PushReceipt", "Pull", "PullPage", "Delta", "Frame"} <= named
+    for name, example in EXAMPLES:
+        check_whole(name, example)
+
+
+def test_examples_are_read_by_the_gateways_decoders() -> None:
+    for name, example in EXAMPLES:
+        body = json.dumps(example).encode()
+        if name == "Push":
+            push = jsonish.decode_push(body)
+            assert (len(push.deltas), push.unreadable, push.epoch) == (2, (), example["epoch"])
+        elif name == "Pull":
+            assert jsonish.decode_pull(body).client_id == example["clientId"]
+        elif name == "PullPage":
+            assert jsonish.decode_page(body).count == 2
+        elif name == "Frame":
+            assert json_frames.decode_frame(body.decode()).tag == example["tag"]
+
+
+@pytest.mark.parametrize(
+    ("message", "component"),
+    [("push", "Push"), ("receipt", "PushReceipt"), ("page", "PullPage"), ("broadcast", "PullPage")],
+)
+def test_every_member_of_a_message_is_described(message: str, component: str) -> None:
+    vectors = json.loads((FOLDER / "wire.json").read_text("utf-8"))["cases"]
+    for case in some(case for case in vectors if case["given"]["message"] == message):
+        text = case["given"].get("json") or case["expect"]["json"]
+        check_whole(component, json.loads(text))
+        frame = case["given"].get("jsonFrame") or case["expect"]["jsonFrame"]
+        check_whole("Frame", json.loads(frame))
+
+
+def test_refusals_over_a_web_socket_are_described() -> None:
+    vectors = json.loads((FOLDER / "wire.json").read_text("utf-8"))["cases"]
+    for case in some(case for case in vectors if case["given"]["message"] == "refusal"):
+        frame = json.loads(case["given"]["jsonFrame"])
+        check_whole("Frame", frame)
+        check_whole("Refusal", frame["body"])
+
+
+def test_push_receipt_and_page_of_a_gateway_are_described() -> None:
+    """Of everything that a receipt may say: accepted, a duplicate, refused."""
+    column = {"column": "n", "value": 1}
+    delta = {"op": "INSERT", "table": "todos", "rowId": "r1", "clientId": "c1"}
+    deltas = [delta | {"columns": [column], "hlc": str(stamp)} for stamp in (65536, 65537)]
+    refused = delta | {"columns": [column | {"value": "no number"}], "hlc": "65538"}
+    with local_gateway.serve_gateway() as gateway:
+        schema = {"table": "todos", "columns": [{"name": "n", "type": "number"}]}
+        administrator(gateway.buffer).register_schema(local_gateway.GATEWAY, schema)
+        headers = {"authorization": f"Bearer {gateway.token('c1')}"}
+        address = f"{gateway.url}/sync/{local_gateway.GATEWAY}"
+        with httpx.Client(headers=headers, trust_env=False) as sender:
+            receipts = []
+            for sent in ([deltas[0]], [*deltas, refused]):
+                push = {"clientId": "c1", "deltas": sent, "atomic": False, "ownCursor": True}
+                check_whole("Push", push)
+                receipts.append(sender.post(f"{address}/push", json=push).json())
+                check_whole("PushReceipt", receipts[-1])
+            outcomes = {each["outcome"] for each in receipts[-1]["results"]}
+            assert (receipts[-1]["accepted"], outcomes) == (2, {"duplicate", "refused"})
+            pull = {"clientId": "c1", "snapshot": "begin", "limit": 1, "removes": True}
+            check_whole("Pull", pull)
+            begun = sender.post(f"{address}/pull", json=pull).json()
+            check_whole("PullPage", begun)
+            page = sender.get(f"{address}/pull?since=0&ownCursor=true").json()
+            check_whole("PullPage", page)
+            assert [each["rowId"] for each in page["deltas"]] == ["r1", "r1"]
+            assert page["schemaVersion"]
+
+
+@pytest.mark.parametrize(
+    "served_at", ["https://api.example", "https://api.example/v1", "http://localhost/x/$default"]
+)
+def test_servers_of_the_document_are_beside_it(served_at: str) -> None:
+    """So a stage's path, or `/v1`, that stands before the document stands before each address."""
+    (server,) = DESCRIPTION.document["servers"]
+
+    assert urljoin(f"{served_at}/openapi.json", server["url"]) == f"{served_at}/"
+
+
+# --- addresses ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

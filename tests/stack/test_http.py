@@ -132,10 +132,11 @@ def test_revoked_user_is_refused_within_a_minute_and_accepted_after_restoration(
     assert revoked(leaves) == revoked(returns) == []
 
 
-def test_health_and_openapi_description_require_no_token(shared: Tenant) -> None:
+def test_health_and_descriptions_of_the_api_require_no_token(shared: Tenant) -> None:
     assert shared.call("GET", "/health").json() == {"status": "ok"}
     assert shared.call("GET", "/v1/health").status_code == 200
     assert shared.call("GET", "/openapi.json").json()["openapi"].startswith("3.")
+    assert "message SyncPush" in shared.call("GET", "/lakesync.proto").text
 
 
 # --- what is malformed ----------------------------------------------------------------------------

@@ -456,9 +456,9 @@ NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63
 SHARD: Final[Schema] = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,31}$"}
 STAMP: Final[Schema] = {
     "type": "string",
-    "pattern": "^[0-9]{1,18}$",
+    "pattern": "^[0-9]{1,19}$",
     "examples": ["112589990684262400"],
-    "description": "A 64-bit stamp as decimal digits.",
+    "description": "A stamp below 2^63 as decimal digits: more than a double holds.",
 }
 CLIENT_ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_BYTES_MAX}
 TEXT: Final[Schema] = {"type": "string"}
@@ -541,6 +541,6 @@ def _error(status: int) -> Schema:
 def _content(name: str, *, protobuf: bool = False) -> Schema:
     content: Schema = {Encoding.JSON.value: {"schema": reference(name)}}
     if protobuf:
-        binary = {"type": "string", "format": "binary", "description": "See lakesync.proto."}
+        binary = {"type": "string", "format": "binary", "description": "See /lakesync.proto."}
         content[Encoding.PROTOBUF.value] = {"schema": binary}
     return content

@@ -19,7 +19,7 @@ from starlette.routing import compile_path
 
 from lakesync.actions.service import Registration
 from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
-from lakesync.core.delta import COLUMNS_MAX, ROW_ID_BYTES_MAX
+from lakesync.core.delta import COLUMNS_MAX, GATEWAY_CLIENT, ROW_ID_BYTES_MAX
 from lakesync.core.messages import ACTION_ID_BYTES_MAX, ACTIONS_MAX
 from lakesync.declare import components
 from lakesync.declare.flows import DeclaredConnector
@@ -42,6 +42,7 @@ from lakesync.runtime.api import reference as component
 from lakesync.runtime.api.admin import admin_routes
 from lakesync.runtime.api.admin_schemas import (
     ADMIN_COMPONENTS,
+    CLIENT_COMPONENTS,
     DESTINATION_COMPONENTS,
     FLOW_COMPONENTS,
 )
@@ -52,41 +53,6 @@ from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
 if TYPE_CHECKING:
     from lakesync.runtime.api import Parameter, Route, Router
-
-# --- clients --------------------------------------------------------------------------------------
-
-
-_TIME: Final[Schema] = {"type": "string", "format": "date-time"}
-CLIENT_COMPONENTS: Final[dict[str, Schema]] = {
-    "ClientSeen": object_of(
-        {
-            "client": TEXT,
-            "user": TEXT,
-            "connections": list_of(object_of({"openedAt": _TIME, "expiresAt": _TIME})),
-            "revoked": FLAG | {"description": "It or its user is revoked."},
-            "behindMs": {
-                "type": ["integer", "null"],
-                "description": "How far behind it was when it was noted; null if it never was, or "
-                "has read nothing in whole.",
-            },
-            "quarantined": {
-                "type": ["integer", "null"],
-                "description": "Edits that were refused and wait for a decision, by its own word.",
-            },
-            "notedAt": {"type": ["string", "null"], "format": "date-time"},
-        }
-    ),
-    "Clients": object_of(
-        {"clients": list_of(reference("ClientSeen"))},
-        {"next": TEXT | {"description": "The `cursor` of the next page."}},
-    ),
-    "Disconnect": object_of(
-        {"disconnect": object_of({"client": CLIENT_ID}) | {"additionalProperties": False}}
-    )
-    | {"additionalProperties": False},
-    "Disconnected": object_of({"disconnected": COUNT}),
-}
-
 
 # --- attachments ----------------------------------------------------------------------------------
 
@@ -287,6 +253,69 @@ ACTION_COMPONENTS: Final[dict[str, Schema]] = {
 # --- all of them ----------------------------------------------------------------------------------
 
 
+_EPOCH: Final = "h5ozawhsa2iw2zkj"
+_ROW: Final = {"table": "todos", "rowId": "r1"}
+_INSERT: Final = _ROW | {
+    "op": "INSERT",
+    "clientId": "phone-1",
+    "columns": [{"column": "title", "value": "Buy milk"}, {"column": "done", "value": False}],
+    "hlc": "111677748019200000",
+    "deltaId": "e4b32a7c99cf4fb4d28af5b63c04fb91c0eeea4c1a300f10124f461f32f03bdc",
+}
+_UPDATE: Final = _ROW | {
+    "op": "UPDATE",
+    "clientId": "phone-1",
+    "columns": [{"column": "done", "value": True}],
+    "hlc": "111677748019200001",
+    "deltaId": "020304c195d2a3c595ecf5dd2d27bb9c740544141d92d51417b7aff55f87102f",
+}
+_PUSH: Final = {
+    "clientId": "phone-1",
+    "deltas": [_INSERT, _UPDATE],
+    "lastSeenHlc": "0",
+    "atomic": False,
+    "epoch": _EPOCH,
+    "ownCursor": True,
+}
+_REFUSED: Final = {"code": "SCHEMA_ERROR", "error": "todos.done must be a string"}
+_OUTCOME: Final = {"index": 1, "deltaId": _UPDATE["deltaId"], "outcome": "refused"} | _REFUSED
+_RECEIPT: Final = {
+    "serverHlc": "111677748084736000",
+    "accepted": 1,
+    "deltas": [],
+    "results": [_OUTCOME | {"field": "deltas[1].columns.done"}],
+    "serverTimeMs": 1704067201000,
+    "epoch": _EPOCH,
+}
+_PULL: Final = {
+    "clientId": "phone-1",
+    "since": "111677748019200000",
+    "limit": 1000,
+    "epoch": _EPOCH,
+    "scope": "*",
+    "removes": True,
+    "ownCursor": True,
+}
+_PAGE: Final = {
+    "deltas": [_INSERT, {"op": "REMOVE", "table": "todos", "rowId": "r2", "hlc": "1"}],
+    "serverHlc": "111677748084736000",
+    "hasMore": False,
+    "epoch": _EPOCH,
+    "scope": "*",
+    "schemaVersion": 3,
+}
+_BODIES: Final = (
+    "Push",
+    "PushReceipt",
+    "Pull",
+    "PullPage",
+    "ActionPush",
+    "ActionAnswers",
+    "Refusal",
+)
+_BROADCAST: Final = _PAGE | {"first": "111677748084736000", "previous": "111677748019200000"}
+
+
 COMPONENTS: Final[dict[str, Schema]] = {
     "Column": object_of({"column": NAME, "value": {"description": "Any JSON value."}}),
     "Delta": object_of(
@@ -305,34 +334,37 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "description": "SHA-256 of the change's canonical JSON; checked where it is sent.",
             }
         },
-    ),
+    )
+    | {"examples": [_INSERT, _UPDATE]},
     "Push": object_of(
         {"clientId": CLIENT_ID, "deltas": list_of(reference("Delta"), maxItems=PUSH_DELTAS_MAX)},
         {
-            "lastSeenHlc": STAMP,
+            "lastSeenHlc": STAMP | {"description": "Of clients whose receipts move the cursor."},
             "atomic": FLAG | {"description": "One commit, or none of the deltas."},
             "ownCursor": FLAG | {"description": "Receipts do not move the client's cursor."},
             "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
         },
-    ),
+    )
+    | {"examples": [_PUSH]},
     "Pull": object_of(
         {},
         {
-            "clientId": CLIENT_ID,
+            "clientId": CLIENT_ID | {"description": "The token's `sub` if left out."},
             "since": STAMP | {"description": "The cursor: `serverHlc` of the page before."},
             "sinceHlc": STAMP | {"description": "The same, by protobuf's name."},
             "limit": COUNT | {"minimum": 1, "description": "Deltas wanted, as in the address."},
             "maxDeltas": COUNT | {"minimum": 1, "description": "The same, by protobuf's name."},
-            "epoch": EPOCH,
-            "snapshot": TEXT,
-            "scope": TEXT,
-            "removes": FLAG,
-            "ownCursor": FLAG,
-            "fresh": FLAG,
-            "atLeast": STAMP,
-            "quarantined": COUNT,
+            "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
+            "snapshot": TEXT | {"description": "`begin`, or `snapshot` of the page before."},
+            "scope": TEXT | {"description": "`scope` of the page before."},
+            "removes": FLAG | {"description": "The client knows `REMOVE`."},
+            "ownCursor": FLAG | {"description": "Receipts do not move the client's cursor."},
+            "fresh": FLAG | {"description": "The last page ends at the newest commit."},
+            "atLeast": STAMP | {"description": "It ends there or later: a receipt's `serverHlc`."},
+            "quarantined": COUNT | {"description": "Refused edits, for administrators to see."},
         },
-    ),
+    )
+    | {"examples": [_PULL, {"clientId": "phone-1", "snapshot": "begin", "ownCursor": True}]},
     "DeltaOutcome": object_of(
         {
             "index": COUNT | {"description": "The delta's place in the push."},
@@ -343,16 +375,16 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "PushReceipt": object_of(
         {
-            "serverHlc": STAMP,
+            "serverHlc": STAMP | {"description": "The gateway's newest commit."},
             "accepted": COUNT | {"description": "Deltas that are durable, duplicates too."},
             "deltas": list_of(reference("Delta"), maxItems=0),
+            "results": list_of(reference("DeltaOutcome"))
+            | {"description": "Of deltas that were not simply accepted."},
+            "serverTimeMs": COUNT | {"description": "The gateway's wall clock."},
         },
-        {
-            "results": list_of(reference("DeltaOutcome")),
-            "serverTimeMs": COUNT,
-            "epoch": EPOCH | {"description": "The gateway's; name it from now on."},
-        },
-    ),
+        {"epoch": EPOCH | {"description": "The gateway's; name it from now on."}},
+    )
+    | {"examples": [_RECEIPT]},
     "Ticket": object_of({"ticket": TEXT, "expiresInS": COUNT}),
     "PullPage": object_of(
         {
@@ -370,8 +402,11 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "resync": reference("Resync"),
             "rowsRead": COUNT | {"description": "Of a checkpoint's rows, hidden ones too."},
             "rowsTotal": COUNT | {"description": "Absent if the number is not known."},
+            "first": STAMP | {"description": "Of a broadcast: its first commit."},
+            "previous": STAMP | {"description": "Of a broadcast: nothing is between it and that."},
         },
-    ),
+    )
+    | {"examples": [_PAGE, _BROADCAST]},
     # Rows of these tables that no page from this one on contains no longer exist.
     "Resync": object_of(
         {"tables": list_of(NAME)},
@@ -383,6 +418,11 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "description": "By table, columns of which nothing is kept; of the others under "
                 "the empty name.",
             },
+            "tombstoneHorizons": {
+                "type": "object",
+                "additionalProperties": STAMP,
+                "description": "By table: a row that is older, and in no page, was deleted.",
+            },
         },
     ),
     "Removal": object_of(
@@ -391,8 +431,42 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "table": NAME,
             "rowId": {"type": "string", "minLength": 1, "maxLength": ROW_ID_BYTES_MAX},
             "hlc": STAMP,
-        }
+        },
+        {
+            "clientId": {"const": GATEWAY_CLIENT},
+            "columns": list_of(reference("Column"), maxItems=0),
+            "deltaId": {"const": ""},
+        },
     ),
+    "Refusal": object_of(
+        {
+            "code": TEXT,
+            "error": TEXT,
+            "closes": FLAG | {"description": "The connection is closed behind it."},
+        },
+        {"field": TEXT, "retryAfterS": COUNT},
+    ),
+    "Frame": object_of(
+        {
+            "tag": {
+                "type": "integer",
+                "enum": [1, 2, 3, 4, 5, 6, 7],
+                "description": "1 push, receipt; 2 pull, page; 3 broadcast; 4 actions, 5 their "
+                "answers; 6 refusal.",
+            },
+            "body": {"anyOf": [*map(reference, _BODIES)]},
+        },
+        {"requestId": COUNT | {"description": "Below 2^32; the answer repeats it."}},
+    )
+    | {
+        "description": "A message of a WebSocket whose sub-protocol is `lakesync.v1.json`.",
+        "examples": [
+            {"tag": 1, "requestId": 7, "body": _PUSH},
+            {"tag": 2, "requestId": 8, "body": _PAGE},
+            {"tag": 3, "body": _BROADCAST},
+            {"tag": 6, "requestId": 9, "body": _REFUSED | {"closes": False}},
+        ],
+    },
     **ACTION_COMPONENTS,
     **ADMIN_COMPONENTS,
     **ATTACHMENT_COMPONENTS,
@@ -467,7 +541,8 @@ class Description:
         for route in self._routes:
             _add(app, route)
         document = app.openapi()
-        document["servers"] = [{"url": "/"}, {"url": "/v1"}]
+        # Beside the document, whatever stage or path stands before it.
+        document["servers"] = [{"url": "."}]
         for operations in document["paths"].values():
             for operation in operations.values():
                 # FastAPI's own answer to a malformed parameter; ours is a 400 with our body.

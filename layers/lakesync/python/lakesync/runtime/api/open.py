@@ -1,4 +1,7 @@
-"""Routes without a token: health, the API's own description, and addresses that are not served."""
+"""Routes without a token: health, what clients are made of, and addresses that are not served.
+
+The API's own description, and the schema of its messages in protobuf.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Final
 
 from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
 
 from lakesync.errors import NotFound
 from lakesync.runtime import api
 from lakesync.runtime.api import Gateway, Path, Router
 from lakesync.runtime.api.outlets import add_type_route
-from lakesync.runtime.http import answer_json
+from lakesync.runtime.http import answer_json, request_id
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from lakesync.runtime.api.document import Description
 
@@ -28,6 +31,13 @@ _SOCKET: Final = (
     "names the gateway. API Gateway closes a connection that sends binary frames (1003), so frames "
     "are JSON or base64 text; see docs/realtime.md, or use HTTP alone"
 )
+
+
+@cache
+def _proto() -> bytes:
+    from importlib.resources import files  # noqa: PLC0415 - when asked
+
+    return (files("lakesync.wire") / "lakesync.proto").read_bytes()
 
 
 def open_routes(socket_url: str) -> Router:
@@ -60,6 +70,11 @@ def open_routes(socket_url: str) -> Router:
     @router.get("/openapi.json", include_in_schema=False)
     async def described(request: Request) -> Response:
         return answer_json(request, description().document)
+
+    @router.get("/lakesync.proto", include_in_schema=False)
+    async def messages(request: Request) -> Response:
+        """Answer the schema as its compilers read it: text."""
+        return PlainTextResponse(_proto(), headers={"x-request-id": request_id(request.scope)})
 
     @router.get("/sync/{gateway}/ws", include_in_schema=False)
     async def socket(gateway: Gateway) -> Response:  # noqa: ARG001 - one address for all of them
