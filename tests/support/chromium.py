@@ -6,10 +6,9 @@ server of this process, with the modules that `tools/javascript.sh` has built, a
 
 from __future__ import annotations
 
-import http.client
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
@@ -120,30 +119,17 @@ def serve_site(gateway: LocalGateway) -> Iterator[Site]:
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            if self.path.startswith("/sync/"):
-                status, headers, answer = self._forwarded(body)
-            else:
-                status, headers, answer = site.answer(self.path, body)
+            status, headers, answer = site.answer(self.path, body)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("cache-control", "no-cache")
             self.send_header("content-length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(answer)
+            with suppress(OSError):  # the page may be gone
+                self.wfile.write(answer)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - the base class's names
-
-        def _forwarded(self, body: bytes) -> Answer:
-            to = urlsplit(gateway.url)
-            connection = http.client.HTTPConnection(to.hostname or "", to.port, timeout=60)
-            try:
-                connection.request(self.command, self.path, body, dict(self.headers))
-                answer = connection.getresponse()
-                kept = {n: v for n, v in answer.getheaders() if n.lower() != "content-length"}
-                return answer.status, kept, answer.read()
-            finally:
-                connection.close()
+        do_GET = do_POST = _serve  # noqa: N815 - the base class's names
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -177,7 +163,7 @@ class App:
         return self
 
     def open(self, client: str, **options: Any) -> Any:
-        own = {"url": self.site.url, "gateway": GATEWAY, "clientId": client}
+        own = {"url": self.site.gateway.url, "gateway": GATEWAY, "clientId": client}
         return self.page.evaluate("(options) => app.open(options)", own | options)
 
     def ask(self, method: str, *arguments: Any) -> Any:

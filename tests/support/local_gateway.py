@@ -134,6 +134,8 @@ class LocalGateway:
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
     serve_sockets: Callable[[], str] | None = None
+    restart: Callable[[], None] = lambda: None
+    """Start its functions anew: what they remember is gone, such as what was before a restore."""
 
     def __post_init__(self) -> None:
         self.buffer, self.items = StreamedBuffer(self.stream), StreamedItems(self.stream)
@@ -327,14 +329,23 @@ def whole_api(local: LocalGateway, delete_now: DeleteNow | None = None) -> Starl
 
 @contextmanager
 def _responding(local: LocalGateway) -> Iterator[Any]:
-    app = whole_api(local)
     signers: Any = Authorities(TokenRules(("HS256",)), "", lambda: {"current": SECRET}, None)  # type: ignore[arg-type]  # there are no public keys
     authorise = lambda_authoriser(signers, redeem=local.tickets.redeem)
 
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()
     function = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(loop,))
-    handler = function.submit(local.sources.beside, app, local.buffer).result()
+    running: dict[str, Any] = {}
+
+    def start() -> None:
+        app = whole_api(local)
+        running["handler"] = function.submit(local.sources.beside, app, local.buffer).result()
+
+    start()
+    local.restart = start
+
+    def handler(event: dict[str, Any], context: Any) -> Any:
+        return running["handler"](event, context)
 
     def invoke(event: dict[str, Any]) -> dict[str, Any]:
         event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}

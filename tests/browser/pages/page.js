@@ -42,6 +42,35 @@ app.show = (query, column) => {
   });
 };
 
+/** All that this browser has stored of the site, as text. */
+app.stored = async () => {
+  const all = [];
+  for (const { name } of await indexedDB.databases()) {
+    const database = await answered(indexedDB.open(name));
+    for (const store of database.objectStoreNames) {
+      const values = await answered(database.transaction(store).objectStore(store).getAll());
+      all.push(...values.map((value) => told(value)));
+    }
+    database.close();
+  }
+  return all.join("\n");
+};
+
+const answered = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+const told = (value) =>
+  JSON.stringify(value, (_, each) =>
+    typeof each === "bigint"
+      ? String(each)
+      : each instanceof Map || each instanceof Set
+        ? [...each]
+        : each,
+  );
+
 /** A value that a test can read: stamps as text, errors as objects. */
 const plain = (value) =>
   JSON.parse(
