@@ -146,7 +146,7 @@ deployed() {
 
 # in_browser: the tests of the JavaScript client in Chromium, which is installed where that can be done.
 in_browser() {
-    tools/bootstrap.sh chromium && tests "$(marked browser)" "browser"
+    tools/bootstrap.sh chromium && tests "$(marked browser)" "browser" --timeout 120
 }
 
 scratch=$(mktemp -d)

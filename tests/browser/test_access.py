@@ -20,8 +20,9 @@ pytestmark = pytest.mark.browser
 
 OWN = {"buckets": [{"name": "own", "tables": [],
                     "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}]}  # fmt: skip
-TEAM = {"buckets": [{"name": "team", "tables": [], "write": [],
-                     "filters": [{"column": "team", "op": "eq", "value": "jwt:team"}]}]}  # fmt: skip
+TEAM = {"buckets": [{"name": "team", "tables": [],
+                     "filters": [{"column": "team", "op": "eq",
+                                  "value": "jwt:team"}]}]}  # fmt: skip
 NO_TITLE = {"tables": ["todos"], "columns": ["title"],
             "except": [{"claim": "role_at_work", "op": "eq", "value": "hr"}]}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A gateway that is restored, or whose log is trimmed, while a page reads it all again and is reloaded."""
+"""A gateway that is restored, or whose log is trimmed: a page reads it again, and is reloaded."""
 
 from __future__ import annotations
 

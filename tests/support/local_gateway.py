@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from lakesync.ports import SignedObjects
+    from lakesync.runtime.observe import Handler
     from lakesync.runtime.tasks import DeleteNow
 
 SECRET = "a secret that signs tokens of tests only"
@@ -335,7 +336,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()
     function = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(loop,))
-    running: dict[str, Any] = {}
+    running: dict[str, Handler] = {}
 
     def start() -> None:
         app = whole_api(local)
@@ -347,7 +348,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
     def handler(event: dict[str, Any], context: Any) -> Any:
         return running["handler"](event, context)
 
-    def invoke(event: dict[str, Any]) -> dict[str, Any]:
+    def invoke(event: dict[str, Any]) -> Any:
         event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}
         return handler(event, None)
 

@@ -59,7 +59,9 @@ export class Http {
           },
           body,
           redirect: "manual", // its target would see the token
-          cache: "no-store",
+          // With it a browser asks before each request whether it may be sent. No answer to a POST is
+          // taken from a cache.
+          ...(body === null && { cache: "no-store" }),
           ...(signal && { signal }),
         },
       );
