@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.actions.service import registration_from
 from lakesync.client import Client, HttpTransport
+from lakesync.errors import AdapterFailed
+from tests.support.acting import use_memory_outside
 from tests.support.gateways import administrator
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
 from tests.support.repository import ROOT
+from tests.support.waiting import waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from lakesync.actions import Run
 
 FOLDER = ROOT / "clients" / "js"
 SCRIPT = FOLDER / "build" / "test" / "served.js"
@@ -208,6 +214,44 @@ def test_browser_has_exactly_the_rows_that_rules_show(
 
     rows = browser.value("query", {"table": "todos"})
     assert rows == [{"_row_id": "r1", "owner": "browser"}]
+
+
+@pytest.mark.law("X1", "X11", "X12", "X13")
+def test_action_is_done_once_after_its_edits(
+    browser: Browser, gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = use_memory_outside(monkeypatch)
+    allow = [{"actions": ["send"]}]
+    body = {"type": "memory", "name": "mail", "allow": allow}
+    gateway.acting.admin.register(GATEWAY, registration_from(body))
+    assert [each["actionType"] for each in browser.value("actions.describe")["mail"]] == ["send"]
+    browser.value("insert", "orders", "o7", {"total": 30})
+    queued = browser.value("actions.run", "mail", "send", {"to": "ann"})
+    refused = browser.value("actions.run", "mail", "send", {"to": 7})
+    browser.value("actions.send")
+    assert outside.done == []  # the gateway has not got the edit yet
+
+    browser.value("sync")
+    gateway.acting.epoch = gateway.buffer.epoch(GATEWAY)
+    outside.after, outside.lookup_fails = lost_answer, AdapterFailed("it cannot be looked up")
+    browser.value("actions.send")
+    (sent,) = browser.value("actions.pending")
+    assert sent["status"] == "sent"
+    outside.after = outside.lookup_fails = None
+
+    def has_ended() -> bool:
+        browser.value("actions.send")
+        return bool(browser.value("actions.find", queued["actionId"])["status"] == "done")
+
+    assert waited(has_ended)
+    assert browser.value("actions.resultOf", queued["actionId"]) == {"looked": True}
+    assert [params for _, _, params in outside.done] == [{"to": "ann"}]
+    (dead,) = browser.value("actions.deadLetters")
+    assert (dead["actionId"], dead["code"]) == (refused["actionId"], "ACTION_VALIDATION_ERROR")
+
+
+def lost_answer(run: Run) -> None:
+    raise OSError(f"the answer of {run.action} was lost")
 
 
 def test_wrong_token_and_another_server_are_told_and_lose_nothing(gateway: LocalGateway) -> None:

@@ -16,7 +16,15 @@ import {
   type RowValues,
 } from "./query.js";
 import { keyOf } from "./rows.js";
-import { fold, rowKey, type Conflict, type Entry, type Needs, type Work } from "./state.js";
+import {
+  fold,
+  rowKey,
+  type Conflict,
+  type Entry,
+  type Memory,
+  type Needs,
+  type Work,
+} from "./state.js";
 import { IndexedStorage, MemoryStorage, type Done, type Storage } from "./storage.js";
 import { Syncer, type Mode, type Syncing } from "./sync.js";
 import { cells, decoded, type Cell, type Types } from "./values.js";
@@ -76,6 +84,29 @@ export interface Status {
   readonly isDurable: boolean;
 }
 
+/** What the other entries of this package build on. */
+export interface Inside {
+  /** The name of the client's database. */
+  readonly name: string;
+  readonly address: Address;
+  readonly clientId: string;
+  /** The device's clock. */
+  readonly now: () => number;
+  readonly memory: Memory;
+  readonly isDurable: boolean;
+  /** Whether it syncs in the background. */
+  readonly isConnected: boolean;
+  /** Be asked before the client is wiped, and be wiped with it; call what it returns to end it. */
+  readonly join: (besides: Besides) => () => void;
+}
+
+/** What is stored beside the client. */
+export interface Besides {
+  /** What waits, for people; empty if nothing does. */
+  waiting(): Promise<string>;
+  wipe(): Promise<void>;
+}
+
 /** Edits of one local transaction. */
 export interface Transaction {
   insert(table: string, rowId: string, columns?: Columns): void;
@@ -96,6 +127,7 @@ export class Client {
   private readonly listeners = new Set<(tables: ReadonlySet<string>) => void>();
   private readonly statusListeners = new Set<() => void>();
   private readonly watches = new Set<Watched>();
+  private readonly besides = new Set<Besides>();
   private readonly http: Http;
   private readonly syncer: Syncer;
   private syncing: Promise<unknown> = Promise.resolve();
@@ -121,7 +153,7 @@ export class Client {
    */
   static async open(options: Options): Promise<Result<Client>> {
     const device = { clientId: options.clientId, now: options.now ?? Date.now };
-    const name = options.name ?? `lakesync ${options.gateway} ${options.clientId}`;
+    const name = nameOf(options);
     return attempt(async () => {
       if (options.inMemory) return new Client(options, new MemoryStorage(device));
       const release = await owned(name);
@@ -444,6 +476,24 @@ export class Client {
     );
   }
 
+  /** What the other entries of this package build on; not for apps. */
+  get inside(): Inside {
+    const { options, storage, isConnected } = this;
+    return {
+      name: nameOf(options),
+      address: options,
+      clientId: options.clientId,
+      now: options.now ?? Date.now,
+      memory: storage.memory,
+      isDurable: storage.isDurable,
+      isConnected,
+      join: (besides) => {
+        this.besides.add(besides);
+        return () => this.besides.delete(besides);
+      },
+    };
+  }
+
   // --- the end ------------------------------------------------------------------------------------
 
   close(): void {
@@ -459,10 +509,24 @@ export class Client {
       if (waiting && !options.loseEdits) {
         throw fault("CONFLICT", `${waiting} edits have not reached the gateway; sync first`);
       }
+      for (const besides of options.loseEdits ? [] : this.besides) {
+        const what = await besides.waiting();
+        if (what) throw fault("CONFLICT", `${what}; sync first`);
+      }
       this.disconnect();
       await this.storage.wipe();
+      for (const besides of this.besides) await besides.wipe();
+      if (this.storage.isDurable) removeBesides(nameOf(this.options));
     });
   }
+}
+
+const nameOf = ({ name, gateway, clientId }: Options): string =>
+  name ?? `lakesync ${gateway} ${clientId}`;
+
+/** Remove what is stored beside a client by tabs that are gone. */
+function removeBesides(name: string): void {
+  for (const what of ["actions", "attachments"]) indexedDB.deleteDatabase(`${name} ${what}`);
 }
 
 /** Own a database, as its only tab; returns what gives it up. */
@@ -485,7 +549,7 @@ async function owned(name: string): Promise<() => void> {
   });
 }
 
-async function attempt<T>(body: () => Promise<T>): Promise<Result<T>> {
+export async function attempt<T>(body: () => Promise<T>): Promise<Result<T>> {
   try {
     return { ok: true, value: await body() };
   } catch (error) {

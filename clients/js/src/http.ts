@@ -75,6 +75,7 @@ export class Http {
 
 function routeOf(request: Request, clientId: string): [string, string, string | null] {
   if ("push" in request) return ["POST", "push", JSON.stringify(request.push)];
+  if ("call" in request) return request.call;
   if ("schemas" in request) return ["GET", "schema", null];
   const pull = { clientId, removes: true, ownCursor: true, ...request.pull };
   return ["POST", "pull", JSON.stringify(pull)];

@@ -65,7 +65,12 @@ export interface Pull {
   readonly quarantined: number;
 }
 
-export type Request = { push: object } | { pull: object } | { schemas: object };
+export type Request =
+  | { push: object }
+  | { pull: object }
+  | { schemas: object }
+  /** Any other: its method, its path below the gateway, and its body. */
+  | { call: [method: string, path: string, body: string | null] };
 
 export const pushJson = (push: Push): object => ({
   clientId: push.clientId,

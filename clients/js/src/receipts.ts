@@ -255,7 +255,8 @@ function restamp(
       txn = groups.get(txn)!;
     }
     const status = entry.status === "quarantined" ? "quarantined" : "pending";
-    work.putEntry({ ...entry, delta: { ...entry.delta, hlc }, txn, status });
+    const first = entry.first ?? entry.delta.hlc;
+    work.putEntry({ ...entry, delta: { ...entry.delta, hlc }, first, txn, status });
     stamps.push([entry.delta, hlc]);
   }
   refold(work, new Map(stamps.map(([delta]) => [keyOf(delta), null])));

@@ -141,6 +141,8 @@ export const IN_DOUBT: ReadonlySet<Status> = new Set<Status>(["sent", "unseen", 
 export interface Entry {
   readonly delta: Delta;
   readonly status: Status;
+  /** The stamp that it had at first, if it was stamped again. */
+  readonly first?: Stamp;
   /** The first stamp of its local transaction; null if it stands alone. */
   readonly txn: Stamp | null;
   /** Why it was refused, or what stops it on its way; empty if nothing does. */

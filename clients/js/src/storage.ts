@@ -407,20 +407,20 @@ function stored(key: string, row: Row, work: Work): StoredRow {
   return { ...row, table, marks: marksOf(row), places };
 }
 
-const answered = <T>(request: IDBRequest<T>): Promise<T> =>
+export const answered = <T>(request: IDBRequest<T>): Promise<T> =>
   new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(failed(request.error));
   });
 
-const ended = (transaction: IDBTransaction): Promise<void> =>
+export const ended = (transaction: IDBTransaction): Promise<void> =>
   new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve();
     transaction.onabort = () => reject(failed(transaction.error));
   });
 
 /** What a browser's error means to an app. */
-function failed(error: unknown): LakeSyncError {
+export function failed(error: unknown): LakeSyncError {
   const name = error instanceof DOMException ? error.name : "";
   if (name === "QuotaExceededError") {
     return fault("STORAGE_FULL", "the browser has no room left for this site; nothing was written");

@@ -9,9 +9,13 @@ import { createInterface } from "node:readline";
 
 import "fake-indexeddb/auto";
 
+import { Actions } from "../src/actions.js";
 import { Client } from "../src/index.js";
 
 let client: Client | null = null;
+/** What is made of the client when it is asked for first. */
+const parts: Record<string, object> = {};
+const MAKES: Record<string, () => object> = { actions: () => new Actions(client!) };
 
 async function answered(method: string, given: unknown[]): Promise<unknown> {
   if (method === "open") {
@@ -27,6 +31,8 @@ async function answered(method: string, given: unknown[]): Promise<unknown> {
     });
   }
 
+  const [part, name] = method.split(".") as [string, string?];
+  if (name) return ((parts[part] ??= MAKES[part]!()) as any)[name](...given);
   return (client as any)[method](...given);
 }
 
