@@ -331,13 +331,14 @@ def test_refusals_and_failures_of_the_actions_function_are_reported(
         (False, b'{"errorMessage": "Task timed out"}'),
         (True, json.dumps({"statusCode": 403, "body": revoked}).encode()),
         (True, b'{"statusCode": 502, "body": "<html>"}'),
+        (True, b'{"statusCode": 200, "headers": {"content-encoding": "gzip"}, "body": "H4sI"}'),
     ]
     monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: answers.pop(0))
     api.connect()
     codes = [
-        api.refusal(proto.encode_action_frame(some_actions(1), 7)).error.code for _ in range(3)
+        api.refusal(proto.encode_action_frame(some_actions(1), 7)).error.code for _ in range(4)
     ]
-    assert codes == ["UNAVAILABLE", "REVOKED", "INTERNAL_ERROR"]
+    assert codes == ["UNAVAILABLE", "REVOKED", "INTERNAL_ERROR", "BODY_TOO_LARGE"]
     assert outside.done == []
 
 

@@ -42,6 +42,7 @@ from lakesync.errors import (
     BY_CODE,
     AdapterRefused,
     AuthFailed,
+    BodyTooLarge,
     Forbidden,
     GatewayDeleted,
     InternalError,
@@ -303,6 +304,8 @@ def run_actions(invoke: Invoke) -> RunActions:
         sent = base64.b64decode(content) if answer.get("isBase64Encoded") else content.encode()
         if answer["statusCode"] != _OK:
             raise _error(sent)
+        if "content-encoding" in answer.get("headers", {}):
+            raise BodyTooLarge(proto.TOO_LARGE)  # what is not asked to be compressed is over 4 MB
         return sent
 
     return run
