@@ -59,7 +59,7 @@ from lakesync.log.lanes import DEFAULT_LIMITS
 from lakesync.ports import FrameResult, Usage
 from lakesync.runtime import observe
 from lakesync.runtime.auth import claims_of, noted
-from lakesync.wire.proto import Tag
+from lakesync.wire.proto import TOO_LARGE, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,7 +305,7 @@ def run_actions(invoke: Invoke) -> RunActions:
         if answer["statusCode"] != _OK:
             raise _error(sent)
         if "content-encoding" in answer.get("headers", {}):
-            raise BodyTooLarge(proto.TOO_LARGE)  # what is not asked to be compressed is over 4 MB
+            raise BodyTooLarge(TOO_LARGE)  # what is not asked to be compressed is over 4 MB
         return sent
 
     return run
