@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks, builds and tests the JavaScript client, in clients/js. Safe to repeat.
+# Checks, builds and tests the JavaScript client, in clients/js, and builds its example app. Safe to repeat.
 set -eu
 cd "$(dirname "$0")/../clients/js"
 
@@ -8,15 +8,25 @@ if [ -n "${LAKESYNC_WITHOUT_NODE:-}" ]; then
     exit 0
 fi
 if ! command -v npm >/dev/null; then
-    echo "Node.js is missing: install Node 20 or newer, with npm; or set LAKESYNC_WITHOUT_NODE to" >&2
+    echo "Node.js is missing: install Node 20.19 or newer, with npm; or set LAKESYNC_WITHOUT_NODE to" >&2
     echo "the reason why it cannot be had, and the JavaScript client is left out" >&2
     exit 1
 fi
-if [ ! node_modules -nt package-lock.json ]; then
-    echo "javascript: installing package-lock.json …"
-    npm ci --no-fund --no-audit
-    touch node_modules
-fi
+# Install what a lock file names, with what checks and builds, unless it is there.
+install() {
+    if [ ! node_modules -nt package-lock.json ] || [ ! -x node_modules/.bin/eslint ]; then
+        echo "javascript: installing $1/package-lock.json …"
+        npm ci --no-fund --no-audit
+        touch node_modules
+    fi
+}
+
+install clients/js
 npm run --silent check
 npm run --silent build
 npm run --silent test
+
+cd ../../examples/todos-web
+install examples/todos-web
+npm run --silent check
+npm run --silent build

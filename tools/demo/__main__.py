@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.analysis.connection import Aws, Connection, UsageFault
 from lakesync.errors import LakeSyncError
+from tools.demo import todos
 from tools.demo.lake import DemoLake
 from tools.demo.screen import Screen
 from tools.demo.second_act import SecondAct
@@ -64,7 +65,8 @@ def _run(screen: Screen, port: int, days: int) -> int:
     outcome = Story(setting, lake, screen, days).tell()
     _show(screen, outcome.verdicts)
     second = _second_act(screen, stack, f"{gateway}-db")
-    _invite(screen, stack, setting, outcome)
+    page = _page(screen, stack, f"{gateway}-todos")
+    _invite(screen, stack, setting, outcome, page)
     return 0 if outcome.right and all(verdict.right for verdict in second) else 1
 
 
@@ -76,6 +78,28 @@ def _second_act(screen: Screen, stack: Stack, gateway: str) -> tuple[Verdict, ..
     verdicts = SecondAct(setting, lake, aws, screen).tell()
     _show(screen, verdicts)
     return verdicts
+
+
+def _page(screen: Screen, stack: Stack, gateway: str) -> str:
+    """Serve the example app of the browser; its address, or nothing where it cannot be built."""
+    with screen.step("build the example app of the browser, and serve it") as step:
+        failure = todos.missing() or todos.build(paths.LOCAL / "logs" / "todos-web.log")
+        if failure:
+            step.result = f"left out, {failure}"
+            return ""
+        setting = Setting(
+            stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo", stack.sockets
+        )
+        lake = DemoLake(
+            Aws(_connection(stack, gateway)),
+            stack.http,
+            gateway,
+            lambda: setting.token("demo", "admin"),
+        )
+        todos.declare(lake.ask)
+        page = todos.serve(setting, paths.LOCAL)
+        step.result = page
+    return page
 
 
 def _connection(stack: Stack, gateway: str) -> Connection:
@@ -95,7 +119,7 @@ def _show(screen: Screen, verdicts: Sequence[Verdict]) -> None:
     screen.table("Who holds what", ("holder", "rows", "against the source data"), rows)
 
 
-def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome) -> None:
+def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome, page: str) -> None:
     lakesync = _command()
     before = outcome.before.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     hello = "select _id, remark from flights where remark = 'hello'"
@@ -109,6 +133,7 @@ def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome) ->
         f"AWS          {stack.endpoint}",
         f"a token      {setting.token('you')}",
         "",
+        *((f"Try it in the browser: {page} (two windows)", "") if page else ()),
         "Try next:",
         "",
         f"  export LAKESYNC_GATEWAY={setting.gateway}",

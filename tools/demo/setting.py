@@ -31,10 +31,16 @@ class Setting:
     socket_url: str = ""
     """Where WebSockets are opened; empty where there are none."""
 
-    def token(self, client: str, role: str = "client", rule_claims: RuleClaims = EVERYWHERE) -> str:
-        """Sign a token for an hour, with the claims that the rules read."""
+    def token(
+        self,
+        client: str,
+        role: str = "client",
+        rule_claims: RuleClaims = EVERYWHERE,
+        lifetime_s: int = TOKEN_S,
+    ) -> str:
+        """Sign a token, for an hour unless said, with the claims that the rules read."""
         claims = {"sub": client, "gw": self.gateway, "role": role, **rule_claims}
-        return sign(claims, TOKEN_S, self.secret, int(time.time()))
+        return sign(claims, lifetime_s, self.secret, int(time.time()))
 
     def transport(self, client: str, rule_claims: RuleClaims) -> HttpTransport:
         """Return a client's way to the gateway."""

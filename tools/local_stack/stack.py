@@ -26,6 +26,7 @@ from tools.local_stack.aws_emulator import (
 from tools.local_stack.class_archive import start_in_background
 from tools.local_stack.deploy import Deployment, architecture, deploy, python_runtime
 from tools.local_stack.errors import LocalStackError
+from tools.local_stack.pages import stop_pages
 from tools.local_stack.processes import read_record, write_record
 from tools.local_stack.spark_versions import DEFAULT
 
@@ -113,8 +114,9 @@ def up(
 
 
 def down(folder: Path = paths.LOCAL) -> bool:
-    """Stop the emulator of `folder` with everything in it; whether one ran."""
+    """Stop the emulator of `folder` with everything in it, and its pages; whether one ran."""
     with _alone(folder):
+        stop_pages(folder)
         stopped = stop_emulator(folder)
         forget(folder)
         return stopped
