@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.adapters.database import Position, values_of
+from lakesync.adapters.database import Position
+from lakesync.adapters.ledger_database import values_of
 from lakesync.errors import (
     AdapterQuotaExceeded,
     AdapterRefused,

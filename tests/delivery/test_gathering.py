@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakesync.adapters.ledger_database import DELTAS_MAX
 from lakesync.core.deliveries import GATHER_DELTAS_MAX, GATHER_MS, Batch, Pace, delivery_place
 from lakesync.delivery.table_delivery import chained
 from lakesync.errors import AdapterQuotaExceeded
@@ -225,8 +226,4 @@ def test_chained_batches_continue_the_mark_without_a_gap(data: st.DataObject) ->
 
 
 def test_gathered_write_limit_equals_the_transaction_limit() -> None:
-    from lakesync.systems.bigquery.bigquery_database import (  # noqa: PLC0415 - Google's library
-        DELTAS_MAX,
-    )
-
     assert GATHER_DELTAS_MAX == DELTAS_MAX

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch, values_of
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.ledger_database import values_of
 from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch, values_of
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.ledger_database import values_of
 from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.buffer.memory_items import MemoryItemStore

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from lakesync.adapters.database import Position, values_of
+from lakesync.adapters.database import Position
+from lakesync.adapters.ledger_database import values_of
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.connectors.state import state_from
 from lakesync.flows.routes import keeper

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lakesync.adapters.database import ORDINAL_END, Position, values_of
+from lakesync.adapters.database import ORDINAL_END, Position
+from lakesync.adapters.ledger_database import values_of
 from lakesync.connectors.port import BroughtRows
 from lakesync.core.merge import fold
 from lakesync.flows.database_sources import LedgerSource

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.database import Position, values_of
+from lakesync.adapters.database import Position
+from lakesync.adapters.ledger_database import values_of
 from lakesync.connectors.port import Storage
 from lakesync.connectors.state import DeadLetters
 from lakesync.flows.routes import keeper

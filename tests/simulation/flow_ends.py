@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.database import DeadLetter, values_of
+from lakesync.adapters.database import DeadLetter
 from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.adapters.ledger_database import values_of
 from lakesync.buffer.memory_buffer import MemoryBuffer
 from lakesync.errors import AdapterUnreachable, LakeSyncError
 from lakesync.result import Err, Ok

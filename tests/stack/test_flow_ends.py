@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from lakesync.adapters.connect import database_adapter
-from lakesync.adapters.database import Position, values_of
+from lakesync.adapters.database import Position
+from lakesync.adapters.ledger_database import values_of
 from lakesync.flows.routes import keeper
 from tests.stack.test_flows import Flows
 from tests.support.deployed import Glue, changes_reported, look_again

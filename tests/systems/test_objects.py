@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from lakesync.adapters import database as database_module
-from lakesync.adapters import headed_database
+from lakesync.adapters import file_database, ledger_database
 from lakesync.adapters.connect import database_adapter, read_connection
 from lakesync.adapters.database import Position, RowImages
 from lakesync.adapters.lake.memory import MemoryAdapter
@@ -228,7 +227,7 @@ def test_dead_letter_is_resolved_when_its_column_is_widened() -> None:
 
 @pytest.mark.law("P7")
 def test_too_many_refused_rows_fail_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "TABLE_DEAD_LETTERS_MAX", 2)
+    monkeypatch.setattr(ledger_database, "TABLE_DEAD_LETTERS_MAX", 2)
     database = ObjectsDatabase(MemoryAdapter(), "", "g")
     rows = [put(f"r{number}", number + 1, n="x") for number in range(3)]
     refused = database.insert_deltas(batch(TABLE, rows, schema=schema(TABLE, {"n": "number"})))
@@ -248,7 +247,7 @@ def test_batch_killed_at_any_request_is_completed_by_its_repetition(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_module, "FILE_ROWS_MAX", size)
-        patch.setattr(headed_database, "SWEEP_VERSIONS", 2)
+        patch.setattr(file_database, "SWEEP_VERSIONS", 2)
         objects, mirror = Cut(), MemoryDatabase()
         after = 0
         for start in range(0, len(deltas), part):
@@ -303,7 +302,7 @@ def test_concurrent_writers_each_see_the_writes_of_the_other() -> None:
 @pytest.mark.law("P9", "P12")
 def test_history_and_old_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "HISTORY_FILES_MAX", 6)
-    monkeypatch.setattr(headed_database, "HEADS_KEPT", 5)
+    monkeypatch.setattr(file_database, "HEADS_KEPT", 5)
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     for number in range(40):
@@ -313,7 +312,7 @@ def test_history_and_old_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(forgotten, Err)
     assert isinstance(forgotten.error, CursorExpired)
     assert len(database.query_deltas_since(TABLE, Position(38), 10).unwrap().deltas) == 3
-    assert len(objects.list_objects(f"g/{TABLE}/heads/")) <= 5 + headed_database.SWEEP_VERSIONS
+    assert len(objects.list_objects(f"g/{TABLE}/heads/")) <= 5 + file_database.SWEEP_VERSIONS
     assert len(objects.list_objects(f"g/{TABLE}/rows/")) == 1
 
 

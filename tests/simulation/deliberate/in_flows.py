@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.headed_database import HeadedTables, definition_of
+from lakesync.adapters.file_database import FileTables, definition_of
 from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.connectors.connector_admin import ConnectorAdmin
 from lakesync.connectors.large_polls import _LargeTable
@@ -61,23 +61,23 @@ def stretches_are_behind_as_they_are_given_out() -> list[Replaced]:
 
 @deliberate("a write's history is committed apart from its rows and its mark", FLOWS)
 def history_apart_from_its_mark() -> list[Replaced]:
-    real = HeadedTables._insert_part
+    real = FileTables.insert_part
 
     def insert(
-        self: HeadedTables, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp
+        self: FileTables, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp
     ) -> Inserted:
         head = self.head(batch.table)
         definition = definition_of(batch.table, head)
         self._follow(batch.table, head, head, definition, part, {})
         return real(self, batch, part, last)
 
-    def follow(self: HeadedTables, table: str, *rest: Any, **named: Any) -> Any:
+    def follow(self: FileTables, table: str, *rest: Any, **named: Any) -> Any:
         before, moved, definition, deltas, states = rest
         return followed(self, table, before, moved, definition, () if states else deltas, states,
                         **named)  # fmt: skip
 
-    followed = HeadedTables._follow
-    return [(HeadedTables, "_insert_part", insert), (HeadedTables, "_follow", follow)]
+    followed = FileTables._follow
+    return [(FileTables, "insert_part", insert), (FileTables, "_follow", follow)]
 
 
 @deliberate("a lease is given to whoever asks, and a save asks for none", SLOW_FLOWS)

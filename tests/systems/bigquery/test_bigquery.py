@@ -144,7 +144,7 @@ def test_lost_transaction_is_reported_as_outcome_unknown(bigquery: BigQueryServe
 def test_a_large_batch_is_several_transactions(
     bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.systems.bigquery.bigquery_database.DELTAS_MAX", 4)
+    monkeypatch.setattr("lakesync.adapters.ledger_database.DELTAS_MAX", 4)
     monkeypatch.setattr("lakesync.systems.bigquery.bigquery_ledger.ROW_IDS_BYTES_MAX", 3)
     table, destination = new_table(), bigquery_destination(bigquery)
     adapter, deltas = destination.adapter(), inserts(table, 9)

@@ -33,9 +33,8 @@ from lakesync.actions.engine import (
     check_schema,
 )
 from lakesync.adapters.network import resolved_addresses
-from lakesync.connectors.connector_settings import Settings
 from lakesync.connectors.http import CREDENTIALS, Target, is_listed, target_of, trusted
-from lakesync.connectors.port import signature_of, signing_key
+from lakesync.connectors.port import Settings, signature_of, signing_key
 from lakesync.errors import (
     ActionFailed,
     AdapterFailed,

@@ -33,7 +33,7 @@ from pydantic import (
 
 from lakesync.actions.engine import RUN_MS_MAX, Engine, HandlerType, Prepared, check_params
 from lakesync.adapters.database_types import loaded, names_in
-from lakesync.connectors.connector_settings import Settings
+from lakesync.connectors.port import Settings
 from lakesync.connectors.registry import configured, secret_names
 from lakesync.core.clock import stamp
 from lakesync.core.delta import canonical

@@ -48,16 +48,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
-from lakesync.adapters.database import (
-    ORDINAL_END,
-    Inserted,
-    PlacedDelta,
-    Position,
-    check_history,
-    delta_page,
-    missing_batch,
-)
+from lakesync.adapters.database import ORDINAL_END, Inserted, PlacedDelta, Position
 from lakesync.adapters.lake.adapter import file_of, lines_in
+from lakesync.adapters.ledger_database import check_history, delta_page, missing_batch
 from lakesync.core.config import WRITES, check_format, known
 from lakesync.core.deliveries import rows_name
 from lakesync.errors import AdapterTimedOut, Contention, CursorExpired, LakeSyncError, NotFound

@@ -13,6 +13,8 @@ from lakesync.adapters.database import (
     Position,
     RowPage,
     TableBatch,
+)
+from lakesync.adapters.ledger_database import (
     check_history,
     delta_page,
     merged_images,

@@ -45,7 +45,6 @@ __all__ = [
 
 DOORS: Final = (
     "connector_admin",
-    "connector_settings",
     "http",
     "incoming_webhooks",
     "large_polls",

@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lakesync.adapters.database import collector_paused
+from lakesync.adapters.ledger_database import collector_paused
 from lakesync.connectors.pages import client_id_of, pushes_of, read_page, refused_in, stops_all
 from lakesync.connectors.port import FEED, Divisible, Stretch
 from lakesync.core.clock import doubled

@@ -1,7 +1,8 @@
 """The interface of connectors: outside systems whose rows are read page by page.
 
 What a connector is given is here, too: its `Storage`, for what is too large for its cursor, what
-the operator allows it, `Outside`, and what verifies the signatures of webhooks.
+the operator allows it, `Outside`, the base of its settings, and what verifies the signatures of
+webhooks.
 
 Your own connector must pass `lakesync.testing.connector_contract`, and is found by its entry point;
 see ``docs/guide/connectors.md``.
@@ -22,23 +23,28 @@ import binascii
 import hashlib
 import hmac
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from lakesync.adapters.lake.memory import MemoryAdapter
-from lakesync.errors import AuthFailed, NotFound
+from lakesync.adapters.network import host_fault
+from lakesync.core.names import check_table_name
+from lakesync.errors import AuthFailed, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pydantic import BaseModel
+    from typing import Self
 
     from lakesync.errors import LakeSyncError
     from lakesync.ports import ObjectStore
     from lakesync.result import Result
 
     Asks = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-    """Passes a question on (`connectors.remote_source`); None if no answer came in time."""
+    """Passes a question on (`AskedSource` of `systems.sql`); None if no answer came in time."""
 
 FEED: Final = "(feed)"
 """The feed of a connector whose source has the changes of all tables in one sequence; first among
@@ -391,6 +397,50 @@ class Storage:
 def digest(*parts: str) -> str:
     """Return a name for any text: enough hexadecimal digits to avoid collisions."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+TABLES_POLLED_MAX = 100
+"""Tables of one connector: their cursors lie in one item."""
+OVERLAP_S_MAX = 86_400
+"""The longest duration of a source's transaction that changes a polled table."""
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+def _host(value: str) -> str:
+    if fault := host_fault(value):
+        raise ValueError(fault)
+    return value
+
+
+Host = Annotated[Name, AfterValidator(_host)]
+
+
+class Settings(BaseModel):
+    """Settings in JSON have names like `cursorColumn`; unknown ones are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True
+    )
+
+
+class NamedTable(Settings, ABC):
+    """A table of a source: its name in the gateway is one that a table may have."""
+
+    @property
+    @abstractmethod
+    def table(self) -> str:
+        """The table's name in the gateway."""
+
+    @model_validator(mode="after")
+    def _named_well(self) -> Self:
+        try:
+            check_table_name(self.table, "as")
+        except ValidationFailed as error:
+            raise ValueError(error.message) from error
+        return self
 
 
 # --- signatures of webhooks -----------------------------------------------------------------------

@@ -40,8 +40,8 @@ from lakesync.adapters.database import (
     SideBySide,
     SnapshotStep,
     SnapshotTable,
-    values_of,
 )
+from lakesync.adapters.ledger_database import values_of
 from lakesync.connectors.port import (
     Change,
     SourceColumn,

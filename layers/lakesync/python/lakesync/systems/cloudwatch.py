@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from lakesync.connectors.connector_settings import Settings
-from lakesync.connectors.port import Change, ConnectorType, SourceColumn, SourcePage, SourceTable
+from lakesync.connectors.port import (
+    Change,
+    ConnectorType,
+    Settings,
+    SourceColumn,
+    SourcePage,
+    SourceTable,
+)
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,

@@ -1,6 +1,6 @@
 """`DatabaseAdapter` and `Materialisable` on objects of a bucket: JSON lines that anybody may read.
 
-A table consists of files of rows, files of history, and a head that names them (`headed_database`).
+A table consists of files of rows, files of history, and a head that names them (`file_database`).
 A write reads the files of its rows, puts new files, and then puts the next head, which only one
 writer can make. So a write is atomic, even if the writer dies. For tables of up to some hundred
 thousand rows: changing a row rewrites its whole file.
@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 from lakesync.adapters.connect import bucket_at
-from lakesync.adapters.database import check_refused
 from lakesync.adapters.database_types import DatabaseType
-from lakesync.adapters.headed_database import (
+from lakesync.adapters.file_database import (
+    FileDatabase,
+    FileTables,
     Head,
-    HeadedDatabase,
-    HeadedTables,
     Heads,
     HistoryFile,
     RowFile,
     file_name,
 )
 from lakesync.adapters.lake.adapter import file_of, lines_in
+from lakesync.adapters.ledger_database import check_refused
 from lakesync.adapters.sql.ledger import (
     DELETED_AT,
     PREFIX,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
 
 
-class ObjectsDatabase(HeadedDatabase):
+class ObjectsDatabase(FileDatabase):
     """One gateway's deltas and rows in one bucket. Not for several threads at once.
 
     Args:
@@ -72,7 +72,7 @@ class ObjectsDatabase(HeadedDatabase):
         super().__init__(ObjectTables(objects, f"{prefix}{gateway.replace('/', '.')}/"))
 
 
-class ObjectTables(HeadedTables):
+class ObjectTables(FileTables):
     """The tables of one gateway.
 
     Args:
@@ -160,7 +160,7 @@ class ObjectTable:
         *,
         anew: bool = False,
     ) -> Head:
-        """Put the files of the next head; see `lakesync.adapters.headed_database.TableFiles`."""
+        """Put the files of the next head; see `lakesync.adapters.file_database.TableFiles`."""
         write = _Write(self, head, definition)
         return write.made(deltas, states, anew=anew)
 

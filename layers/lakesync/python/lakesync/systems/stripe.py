@@ -21,9 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, SecretStr
 
-from lakesync.connectors.connector_settings import Settings
 from lakesync.connectors.http import Caller
-from lakesync.connectors.port import Change, ConnectorType, SourceColumn, SourcePage, SourceTable
+from lakesync.connectors.port import (
+    Change,
+    ConnectorType,
+    Settings,
+    SourceColumn,
+    SourcePage,
+    SourceTable,
+)
 from lakesync.errors import AdapterFailed, LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 

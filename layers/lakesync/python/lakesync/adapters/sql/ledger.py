@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from lakesync.adapters.database import DeadLetter, check_history, deltas_behind
+from lakesync.adapters.database import DeadLetter
+from lakesync.adapters.ledger_database import check_history, deltas_behind
 from lakesync.adapters.sql.standard import SCOPE
 from lakesync.core.clock import stamp_ms
 from lakesync.core.column_types import Unfit, converter, precision_scale, widens
@@ -44,7 +45,7 @@ REASON_CHARACTERS_MAX: Final = 500
 
 
 class Ledger:
-    """One gateway's ledger, in one transaction."""
+    """`lakesync.adapters.ledger_database.TableLedger`, in one transaction."""
 
     def __init__(self, dialect: Dialect, cursor: Cursor, gateway: str) -> None:
         self._dialect = dialect
@@ -71,7 +72,6 @@ class Ledger:
         return int(row[0]) if row else None
 
     def mark(self, table: str) -> Stamp:
-        """Return a table's mark; 0 if no batch was applied yet."""
         return self._marks(table)[0]
 
     def _marks(self, table: str) -> tuple[Stamp, Stamp]:
@@ -99,8 +99,6 @@ class Ledger:
         self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Return deltas behind a position, in order: at least ``deltas_max``, or all of them."""
-
         def commits_after(after: Stamp) -> Sequence[Any]:
             self._cursor.execute(
                 "SELECT commit_stamp, records FROM lakesync_commits WHERE gateway = %s "
@@ -115,7 +113,6 @@ class Ledger:
         return deltas_behind(since, deltas_max, commits_after)
 
     def forget_commits(self, table: str, until: Stamp) -> None:
-        """Remove commits from the history, and record the last one removed."""
         mark = self.lock_mark(table)
         until = max(min(until, mark), self._marks(table)[1])
         self._cursor.execute(
@@ -127,6 +124,10 @@ class Ledger:
             "AND commit_stamp <= %s",
             (self.gateway, table, until),
         )
+
+    def begin_anew(self, table: str) -> None:
+        self.forget_commits(table, self.lock_mark(table))
+        self.save_mark(table, 0)
 
     def forget_oldest(self, table: str, until: Stamp, commits_max: int) -> None:
         """Remove the oldest commits from the history up to a stamp, and store that stamp."""
@@ -142,7 +143,6 @@ class Ledger:
     # --- rows -------------------------------------------------------------------------------------
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Return the states of those rows that exist."""
         states: dict[str, RowState] = {}
         for condition, values in self._among(row_ids):
             self._cursor.execute(
@@ -153,12 +153,11 @@ class Ledger:
             states |= _states(self._cursor.fetchall())
         return states
 
-    def states_after(self, table: str, after: bytes, count: int) -> dict[str, RowState]:
-        """Return the states of a table's rows behind a row id, in the order of its bytes."""
+    def states_after(self, table: str, row_id: str, count: int) -> dict[str, RowState]:
         self._cursor.execute(
             "SELECT row_id, state FROM lakesync_rows WHERE gateway = %s AND table_name = %s "
             "AND row_id > %s ORDER BY row_id LIMIT %s",
-            (self.gateway, table, after, count),
+            (self.gateway, table, row_id.encode(), count),
         )
         return _states(self._cursor.fetchall())
 
@@ -182,7 +181,6 @@ class Ledger:
     # --- dead letters -----------------------------------------------------------------------------
 
     def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
-        """Return the rows that the destination refuses."""
         self._cursor.execute(
             "SELECT row_id, reason FROM lakesync_dead_letters WHERE gateway = %s "
             "AND table_name = %s ORDER BY row_id",
@@ -216,8 +214,10 @@ class Ledger:
         row = self._cursor.fetchone()
         return from_json(table, row[0]) if row else Definition(table)
 
+    def schema(self, table: str) -> TableSchema | None:
+        return self.definition(table).schema
+
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Return the newest schema of each table."""
         self._cursor.execute(
             "SELECT table_name, definition FROM lakesync_tables WHERE gateway = %s "
             "ORDER BY table_name",

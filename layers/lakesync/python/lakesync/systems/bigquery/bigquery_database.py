@@ -23,24 +23,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from lakesync.adapters.database import (
-    Inserted,
-    PlacedDelta,
-    Position,
-    delta_page,
+from lakesync.adapters.database import Inserted, PlacedDelta, Position
+from lakesync.adapters.database_types import DatabaseType
+from lakesync.adapters.ledger_database import (
+    LedgerDatabase,
     merged,
     merged_images,
     missing_batch,
-    parts,
-    row_page,
-    values_of,
 )
-from lakesync.adapters.database_types import DatabaseType
 from lakesync.adapters.sql.ledger import from_json
-from lakesync.core.merge import EMPTY
-from lakesync.errors import AdapterFailed, Contention, LakeSyncError, NotFound
+from lakesync.errors import AdapterFailed, Contention, LakeSyncError
 from lakesync.result import Err, Ok
 from lakesync.systems.bigquery.bigquery_jobs import bigquery_jobs
 from lakesync.systems.bigquery.bigquery_ledger import (
@@ -61,7 +55,7 @@ from lakesync.wire.records import decode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.adapters.database import DeadLetter, DeltaPage, RowImages, RowPage, TableBatch
+    from lakesync.adapters.database import DeadLetter, RowImages, TableBatch
     from lakesync.adapters.database_types import DatabasePlace
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
@@ -72,12 +66,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DELTAS_MAX: Final = 20_000
-"""Deltas in one transaction, unless one commit has more. A larger batch takes several transactions,
-each with its mark."""
 
-
-class BigQueryAdapter:
+class BigQueryAdapter(LedgerDatabase[BigQueryLedger]):
     """One gateway's deltas and rows in one BigQuery dataset. Not for several threads at once.
 
     Args:
@@ -94,15 +84,6 @@ class BigQueryAdapter:
         self._tables = BigQueryTables(jobs, self._ledger, gateway)
         self._bulk = BulkInsert(jobs, self._ledger, self._tables, gateway, history_ms)
 
-    def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
-        """Create or extend the table to query; see `DatabaseAdapter`."""
-        made = self._answer(lambda: self._tables.prepare(schema.table, schema, ()))
-        return made.map(lambda _: None)
-
-    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Apply a batch; see `DatabaseAdapter`."""
-        return self._answer(lambda: self._insert(batch))
-
     def insert_staged(
         self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
     ) -> Result[Inserted, LakeSyncError]:
@@ -115,113 +96,19 @@ class BigQueryAdapter:
         """
         return self._answer(lambda: self._bulk.insert(batch, written, stage))
 
-    def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
-        """Merge rows, and remove others; see `Fillable`."""
-        return self._answer(lambda: self._put(images))
-
-    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Return a table's mark; see `DatabaseAdapter`."""
-        return self._answer(lambda: self._ledger.marks(table)[0])
-
-    def query_deltas_since(
-        self, table: str, since: Position, deltas_max: int
-    ) -> Result[DeltaPage, LakeSyncError]:
-        """Return a table's history behind a position; see `DatabaseAdapter`."""
-
-        def work() -> DeltaPage:
-            return delta_page(self._ledger.deltas(table, since, deltas_max + 1), since, deltas_max)
-
-        return self._answer(work)
-
-    def latest_state(
-        self, table: str, row_id: str
-    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Return one row; see `DatabaseAdapter`."""
-
-        def work() -> Mapping[str, Any] | None:
-            state = self._ledger.states(table, [row_id]).get(row_id, EMPTY)
-            return values_of(state, self._ledger.definition(table)[0].schema)
-
-        return self._answer(work)
-
-    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Return the tables with their schemas; see `DatabaseAdapter`."""
-        return self._answer(self._ledger.schemas)
-
-    def answers(self) -> Result[None, LakeSyncError]:
-        """Ask for the tables, and create nothing; see `DestinationDatabase`."""
-        tables = self.tables()
-        return tables if isinstance(tables, Err) else Ok(None)
-
-    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Return a table's rows behind a row id; see `DatabaseAdapter`."""
-
-        def work() -> RowPage:
-            states = self._ledger.states_after(table, row_id, rows_max + 1)
-            return row_page(states, rows_max)
-
-        return self._answer(work)
-
-    def rows_of(
-        self, table: str, row_ids: Sequence[str]
-    ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Return some rows; see `DatabaseAdapter`."""
-        return self._answer(lambda: self._ledger.states(table, row_ids))
-
-    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
-        """Forget a table's deltas; see `DatabaseAdapter`."""
-        return self._answer(lambda: retried(lambda: self._ledger.forget_commits(table, until)))
-
-    def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Reset a table's mark and history, so that it is filled again; see `Fillable`."""
-        return self._answer(lambda: retried(lambda: self._ledger.begin_anew(table)))
-
-    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Rewrite every row of a table; see `Materialisable`."""
-        if table not in self.tables().unwrap_or({}):
-            return Err(NotFound(f"there is no table {table} in this dataset"))
-        return self._answer(lambda: self._tables.prepare(table, None, (), always=True))
-
-    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return the rows that BigQuery refused; see `Materialisable`."""
-        return self._answer(lambda: self._ledger.dead_letters(table))
-
-    def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Write refused rows again; see `Fillable`."""
-
-        def retry() -> tuple[DeadLetter, ...]:
-            self._tables.prepare(table, None, ())
-            return retried(lambda: self._try_again(table))
-
-        return self._answer(retry)
-
     def close(self) -> None:
-        """Close the connections; the next operation opens new ones."""
         self._tables.forget()
         self._jobs.close()
 
-    def __enter__(self) -> Self:
-        """Return the adapter, which is closed at the end of the block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # --- a batch ----------------------------------------------------------------------------------
 
-    def _insert(self, batch: TableBatch) -> Inserted:
-        written = {name for placed in batch.deltas for name, _ in placed.delta.columns}
-        self._tables.prepare(batch.table, batch.schema, written)
-        deltas, rows = 0, 0
-        dead: tuple[DeadLetter, ...] = ()
-        for part, last in parts(batch, DELTAS_MAX):
-            inserted = retried(partial(self._insert_part, batch, part, last))
-            deltas += inserted.deltas
-            rows += inserted.rows
-            dead = inserted.dead_letters
-        return Inserted(deltas, rows, dead)
+    def _prepare(self, table: str, schema: TableSchema | None, written: Iterable[str]) -> None:
+        self._tables.prepare(table, schema, written)
 
     def _insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
+        return retried(partial(self._insert_once, batch, part, last))
+
+    def _insert_once(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
         mark, writes, refused = self._ledger.standing(batch.table)
         if mark >= last:
             return Inserted(dead_letters=self._ledger.dead_letters(batch.table))
@@ -240,12 +127,10 @@ class BigQueryAdapter:
         dead = self._tables.write(batch.table, move, fresh, {**changed, **again})
         return Inserted(len(fresh), len(changed), dead)
 
-    def _put(self, images: RowImages) -> Inserted:
-        written = {name for state in images.rows.values() if state for name in state.columns}
-        self._tables.prepare(images.table, images.schema, written)
-        return retried(partial(self._put_rows, images))
-
     def _put_rows(self, images: RowImages) -> Inserted:
+        return retried(partial(self._put_once, images))
+
+    def _put_once(self, images: RowImages) -> Inserted:
         table = images.table
         mark, writes, refused = self._ledger.standing(table)
         if mark >= images.last:
@@ -264,7 +149,14 @@ class BigQueryAdapter:
         dead = self._tables.write(table, move, (), states)
         return Inserted(0, len(changed) + len(gone), dead)
 
-    def _try_again(self, table: str) -> tuple[DeadLetter, ...]:
+    def _rewrite(self, table: str) -> int:
+        return self._tables.prepare(table, None, (), always=True)
+
+    def _retry(self, table: str) -> tuple[DeadLetter, ...]:
+        self._tables.prepare(table, None, ())
+        return retried(partial(self._retry_once, table))
+
+    def _retry_once(self, table: str) -> tuple[DeadLetter, ...]:
         mark, writes, refused = self._ledger.standing(table)
         if not refused:
             return ()
@@ -275,8 +167,11 @@ class BigQueryAdapter:
         try:
             return Ok(work())
         except LakeSyncError as error:
-            self._tables.forget()  # another writer may have changed them: they are read again
+            self._tables.forget()  # another writer may have changed them
             return Err(error)
+
+    def _read(self, work: Callable[[BigQueryLedger], T]) -> Result[T, LakeSyncError]:
+        return self._answer(lambda: retried(lambda: work(self._ledger)))
 
 
 # --- large batches --------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from lakesync.adapters.database import DeadLetter, check_history, check_refused, deltas_behind
+from lakesync.adapters.database import DeadLetter
+from lakesync.adapters.ledger_database import check_history, check_refused, deltas_behind
 from lakesync.adapters.sql.ledger import (
     DELETED_AT,
     PREFIX,
@@ -214,7 +215,7 @@ class Standing(NamedTuple):
 
 
 class BigQueryLedger:
-    """One gateway's ledger. Tables that do not exist yet read as empty."""
+    """`lakesync.adapters.ledger_database.TableLedger` in BigQuery."""
 
     def __init__(self, jobs: Jobs, gateway: str) -> None:
         self._jobs = jobs
@@ -229,7 +230,10 @@ class BigQueryLedger:
 
     # --- marks and history ------------------------------------------------------------------------
 
-    def marks(self, table: str) -> tuple[Stamp, Stamp]:
+    def mark(self, table: str) -> Stamp:
+        return self._marks(table)[0]
+
+    def _marks(self, table: str) -> tuple[Stamp, Stamp]:
         """Return a table's mark, and the last commit that its history no longer contains."""
         mark = quoted(ledger_tables(self._gateway, table).mark)
         rows = self._read(f"SELECT mark, forgotten FROM {mark}")  # noqa: S608 - quoted
@@ -247,7 +251,6 @@ class BigQueryLedger:
         return Standing(int(mark), int(writes), refused)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Yield deltas behind a position, in order: at least ``deltas_max``, or all of them."""
         commits = quoted(ledger_tables(self._gateway, table).commits)
 
         def commits_after(after: Stamp) -> Sequence[Any]:
@@ -257,25 +260,22 @@ class BigQueryLedger:
                 after=after,
             )
             # Read after the commits, so that commits that were forgotten meanwhile raise an error.
-            check_history(table, since, self.marks(table)[1])
+            check_history(table, since, self._marks(table)[1])
             return read
 
         return deltas_behind(since, deltas_max, commits_after)
 
     def forget_commits(self, table: str, until: Stamp) -> None:
-        """Remove commits from the history, and record the last one removed."""
         self.create(table)
         self._jobs.transact(history_forgotten(ledger_tables(self._gateway, table), until))
 
     def begin_anew(self, table: str) -> None:
-        """Reset a table's mark and history; rows stay."""
         self.create(table)
         self._jobs.transact(begun_anew(ledger_tables(self._gateway, table)))
 
     # --- rows -------------------------------------------------------------------------------------
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Return the states of those rows that exist."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         states: dict[str, RowState] = {}
         for some in _portions(row_ids):
@@ -289,17 +289,15 @@ class BigQueryLedger:
             )
         return states
 
-    def states_after(self, table: str, after: str, count: int) -> dict[str, RowState]:
-        """Return the states of a table's rows behind a row id, in the order of its bytes."""
+    def states_after(self, table: str, row_id: str, count: int) -> dict[str, RowState]:
         rows = quoted(ledger_tables(self._gateway, table).rows)
         return self._states(
             f"SELECT row_id, state FROM {rows} WHERE row_id > @after "  # noqa: S608 - quoted
             f"ORDER BY row_id LIMIT {count:d}",
-            after=after,
+            after=row_id,
         )
 
     def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
-        """Return the rows that BigQuery refused."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         refused = self._read(
             f"SELECT row_id, refusal FROM {rows} WHERE refusal IS NOT NULL ORDER BY row_id"  # noqa: S608
@@ -318,8 +316,10 @@ class BigQueryLedger:
         )
         return (from_json(table, rows[0][0]), rows[0][0]) if rows else (Definition(table), "")
 
+    def schema(self, table: str) -> TableSchema | None:
+        return self.definition(table)[0].schema
+
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Return the newest schema of each table."""
         rows = self._read(
             f"SELECT table_name, definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE gateway = @gateway ORDER BY table_name",

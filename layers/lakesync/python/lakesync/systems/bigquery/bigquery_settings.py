@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lakesync.connectors.connector_settings import TABLES_POLLED_MAX, Name
 from lakesync.connectors.http import ANY, is_listed
-from lakesync.connectors.port import ConnectorType
+from lakesync.connectors.port import TABLES_POLLED_MAX, ConnectorType, Name
 from lakesync.errors import ValidationFailed
 from lakesync.systems.sql.sql_settings import PolledSettings, PolledTable
 

@@ -19,7 +19,7 @@ import requests
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
-from lakesync.adapters.database import old_until
+from lakesync.adapters.ledger_database import old_until
 from lakesync.adapters.sql.ledger import DELETED_AT, PREFIX, PROPS, SYNCED_AT, digested
 from lakesync.adapters.sql.ledger import sql_name as common_name
 from lakesync.core.clock import stamp_ms

@@ -27,14 +27,14 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from lakesync.connectors.connector_settings import (
+from lakesync.connectors.pages import identifier
+from lakesync.connectors.port import (
     TABLES_POLLED_MAX,
     Host,
     Name,
     NamedTable,
     Settings,
 )
-from lakesync.connectors.pages import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

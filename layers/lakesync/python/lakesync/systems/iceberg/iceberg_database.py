@@ -36,19 +36,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import DecimalType
 
 from lakesync.adapters.connect import ENDPOINT
-from lakesync.adapters.database import (
-    ADDED,
-    ALL,
-    CHANGED,
-    GONE,
-    SAME,
-    NamedColumn,
-    SnapshotStep,
-    check_refused,
-    old_until,
-)
+from lakesync.adapters.database import ADDED, ALL, CHANGED, GONE, SAME, NamedColumn, SnapshotStep
 from lakesync.adapters.database_types import DatabaseType
-from lakesync.adapters.headed_database import Head, HeadedDatabase, HeadedTables, forgetting
+from lakesync.adapters.file_database import FileDatabase, FileTables, Head, forgetting
+from lakesync.adapters.ledger_database import check_refused, old_until
 from lakesync.errors import AdapterRefused, CursorExpired, ValidationFailed
 from lakesync.materialise.iceberg_table import FILE_IO, StagedTransaction
 from lakesync.materialise.lake_catalogue import LakeCatalogue, LakePlace, asking
@@ -83,7 +74,7 @@ if TYPE_CHECKING:
     from lakesync.systems.iceberg.table_pair import Pair
 
 
-class IcebergDatabase(HeadedDatabase):
+class IcebergDatabase(FileDatabase):
     """One gateway's deltas and rows in one catalogue. Not thread-safe.
 
     Args:
@@ -101,7 +92,7 @@ class IcebergDatabase(HeadedDatabase):
         return PlainTable(self._place, name)
 
 
-class IcebergTables(HeadedTables):
+class IcebergTables(FileTables):
     """The tables of one gateway, or of one of its flows.
 
     Args:
@@ -171,7 +162,7 @@ class _Pending(NamedTuple):
 
 
 class LakeTable:
-    """One table; `lakesync.adapters.headed_database.TableHeads` and `TableFiles`.
+    """One table; `lakesync.adapters.file_database.TableHeads` and `TableFiles`.
 
     Args:
         place: where it is.
@@ -248,7 +239,7 @@ class LakeTable:
         *,
         anew: bool = False,
     ) -> Head:
-        """Put the files of the next head; see `lakesync.adapters.headed_database.TableFiles`."""
+        """Put the files of the next head; see `lakesync.adapters.file_database.TableFiles`."""
         with asking():
             self._pair = self._pair or made(self._place, self._keeper, self._table)
             if self._pair.keeper != self._keeper:
@@ -274,7 +265,7 @@ class LakeTable:
         return replace(head, version=1, refused=refused, definition=text, forgotten=forgotten)
 
     def follow(self, head: Head, before: Head) -> None:
-        """Put the next head; see `lakesync.adapters.headed_database.TableHeads`."""
+        """Put the next head; see `lakesync.adapters.file_database.TableHeads`."""
         del before  # the transactions begin at it
         pending = self._pending.pop()
         self._changed()

@@ -36,7 +36,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 
-from lakesync.adapters.headed_database import Head
+from lakesync.adapters.file_database import Head
 from lakesync.adapters.sql.ledger import Definition
 from lakesync.core.delta import Op, known_delta
 from lakesync.core.names import CHANGES_SUFFIX, folded, lake_tables

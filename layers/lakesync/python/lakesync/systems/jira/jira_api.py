@@ -15,10 +15,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lakesync.connectors.connector_settings import OVERLAP_S_MAX, Name, NamedTable, Settings
 from lakesync.connectors.http import CREDENTIALS, Caller
 from lakesync.connectors.pages import identifier, instant, microseconds, utc_text
-from lakesync.connectors.port import SourceColumn
+from lakesync.connectors.port import OVERLAP_S_MAX, Name, NamedTable, Settings, SourceColumn
 from lakesync.errors import AdapterFailed, AdapterRefused, NotFound
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from lakesync.actions.engine import (
     Run,
     SupportedAction,
 )
-from lakesync.connectors.connector_settings import Settings
 from lakesync.connectors.http import ANSWER_S_MAX
+from lakesync.connectors.port import Settings
 from lakesync.errors import ActionFailed, LakeSyncError, NotFound
 from lakesync.result import Err, Ok, Result
 from lakesync.systems.salesforce.salesforce_api import (

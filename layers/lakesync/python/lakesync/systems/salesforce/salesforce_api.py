@@ -15,15 +15,15 @@ from urllib.parse import urlencode
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lakesync.connectors.connector_settings import (
+from lakesync.connectors.http import CREDENTIALS, Caller, reason_in
+from lakesync.connectors.pages import identifier
+from lakesync.connectors.port import (
     OVERLAP_S_MAX,
     TABLES_POLLED_MAX,
     Name,
     NamedTable,
     Settings,
 )
-from lakesync.connectors.http import CREDENTIALS, Caller, reason_in
-from lakesync.connectors.pages import identifier
 from lakesync.errors import AdapterFailed, AdapterQuotaExceeded, AdapterRefused
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from lakesync.actions.declared_actions import DECLARED_MAX, DeclaredAction, unique
 from lakesync.actions.engine import NOT_DONE, Done, Looked, Run, SupportedAction
-from lakesync.connectors.connector_settings import Host, Name, Settings
+from lakesync.connectors.port import Host, Name, Settings
 from lakesync.errors import (
     ActionFailed,
     AdapterFailed,

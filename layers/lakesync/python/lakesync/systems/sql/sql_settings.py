@@ -17,7 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from lakesync.connectors.connector_settings import (
+from lakesync.connectors.pages import identifier
+from lakesync.connectors.port import (
+    FEED,
     OVERLAP_S_MAX,
     TABLES_POLLED_MAX,
     Host,
@@ -25,8 +27,6 @@ from lakesync.connectors.connector_settings import (
     NamedTable,
     Settings,
 )
-from lakesync.connectors.pages import identifier
-from lakesync.connectors.port import FEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

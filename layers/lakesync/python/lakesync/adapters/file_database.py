@@ -1,4 +1,4 @@
-"""A database of tables with heads: a head lists a table's files; a write puts the next head.
+"""A database of files: a table's head lists them; a write puts the next head.
 
 Heads and files may be objects of a bucket, or Iceberg tables. Any write may end in
 `lakesync.errors.Contention` without effect: then it is retried.
@@ -20,35 +20,28 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from lakesync.adapters.database import (
-    DeadLetter,
-    Inserted,
+from lakesync.adapters.database import DeadLetter, Inserted
+from lakesync.adapters.ledger_database import (
+    LedgerDatabase,
     check_history,
-    delta_page,
     deltas_behind,
     merged,
     merged_images,
     missing_batch,
-    parts,
-    row_page,
-    values_of,
 )
 from lakesync.adapters.sql.ledger import Definition, from_json
-from lakesync.core.merge import EMPTY
 from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import (
-        DeltaPage,
         PlacedDelta,
         Position,
         RowImages,
-        RowPage,
         TableBatch,
     )
     from lakesync.adapters.lake.adapter import LakeAdapter
@@ -198,10 +191,6 @@ def _decoded(body: bytes) -> Head:
 # --- tables with heads ----------------------------------------------------------------------------
 
 
-DELTAS_MAX: Final = 20_000
-"""Deltas in one write, unless one commit has more. A larger batch takes several writes."""
-
-
 class TableHeads(Protocol):
     """The heads of one table."""
 
@@ -262,8 +251,8 @@ class TableFiles(Protocol):
         ...
 
 
-class HeadedTables(ABC):
-    """The tables of one gateway."""
+class FileTables(ABC):
+    """The tables of one gateway; `lakesync.adapters.ledger_database.TableLedger`."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[TableHeads, TableFiles]] = {}
@@ -297,17 +286,7 @@ class HeadedTables(ABC):
         heads = {name: self.head(name) for name in self.names()}
         return {name: definition_of(name, one).schema for name, one in heads.items() if one.version}
 
-    def insert(self, batch: TableBatch) -> Inserted:
-        """Take a batch."""
-        deltas, rows = 0, 0
-        dead: tuple[DeadLetter, ...] = ()
-        for part, last in parts(batch, DELTAS_MAX):
-            inserted = self._insert_part(batch, part, last)
-            deltas, rows = deltas + inserted.deltas, rows + inserted.rows
-            dead = inserted.dead_letters
-        return Inserted(deltas, rows, dead)
-
-    def _insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
+    def insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
         table = batch.table
         head = self.head(table)
         if head.mark >= last:
@@ -356,7 +335,39 @@ class HeadedTables(ABC):
         if wanted.to_json() != head.definition:
             self._follow(schema.table, head, head, wanted, (), {})
 
-    def move(self, table: str, move: Callable[[Head], Head]) -> None:
+    def mark(self, table: str) -> Stamp:
+        return self.head(table).mark
+
+    def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
+        head = self.head(table)
+        check_history(table, since, head.forgotten)
+        return deltas_behind(since, deltas_max, partial(self.files(table).commits, head))
+
+    def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
+        return self.files(table).states(self.head(table), row_ids)
+
+    def states_after(self, table: str, row_id: str, count: int) -> dict[str, RowState]:
+        return self.files(table).states_after(self.head(table), row_id, count)
+
+    def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
+        return letters(table, self.head(table))
+
+    def schema(self, table: str) -> TableSchema | None:
+        return definition_of(table, self.head(table)).schema
+
+    def forget_commits(self, table: str, until: Stamp) -> None:
+        def forgotten(head: Head) -> Head:
+            return forgetting(head, max(head.forgotten, min(until, head.mark)))
+
+        self._move(table, forgotten)
+
+    def begin_anew(self, table: str) -> None:
+        def begun(head: Head) -> Head:
+            return replace(forgetting(head, max(head.forgotten, head.mark)), mark=0)
+
+        self._move(table, begun)
+
+    def _move(self, table: str, move: Callable[[Head], Head]) -> None:
         """Change how far a table has come, or what of its history is forgotten."""
         head = self.head(table)
         moved = move(head)
@@ -430,124 +441,39 @@ ATTEMPTS_MAX: Final = 5
 """How often something is done again because another writer was first."""
 
 
-class HeadedDatabase:
+class FileDatabase(LedgerDatabase[FileTables]):
     """One gateway's deltas and rows. Not for several threads at once.
 
     Args:
         tables: what they are kept in.
     """
 
-    def __init__(self, tables: HeadedTables) -> None:
+    def __init__(self, tables: FileTables) -> None:
         self._tables = tables
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
-        """Note a table's columns; see `DatabaseAdapter`."""
         return self._answer(lambda: self._tables.define(schema))
 
-    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch; see `DatabaseAdapter`."""
-        return self._answer(lambda: self._tables.insert(batch))
-
-    def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
-        """Merge rows, and remove others; see `Fillable`."""
-        return self._answer(lambda: self._tables.put(images))
-
-    def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Return a table's mark; see `DatabaseAdapter`."""
-        return self._answer(lambda: self._tables.head(table).mark)
-
-    def query_deltas_since(
-        self, table: str, since: Position, deltas_max: int
-    ) -> Result[DeltaPage, LakeSyncError]:
-        """Return a table's history behind a position; see `DatabaseAdapter`."""
-
-        def work() -> DeltaPage:
-            head = self._tables.head(table)
-            check_history(table, since, head.forgotten)
-            commits = partial(self._tables.files(table).commits, head)
-            return delta_page(deltas_behind(since, deltas_max + 1, commits), since, deltas_max)
-
-        return self._answer(work)
-
-    def latest_state(
-        self, table: str, row_id: str
-    ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Return one row; see `DatabaseAdapter`."""
-
-        def work() -> Mapping[str, Any] | None:
-            head = self._tables.head(table)
-            state = self._tables.files(table).states(head, [row_id]).get(row_id, EMPTY)
-            return values_of(state, definition_of(table, head).schema)
-
-        return self._answer(work)
-
-    def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Return the tables with their schemas; see `DatabaseAdapter`."""
-        return self._answer(self._tables.schemas)
-
-    def answers(self) -> Result[None, LakeSyncError]:
-        """Ask for the tables, and create nothing; see `DestinationDatabase`."""
-        tables = self.tables()
-        return tables if isinstance(tables, Err) else Ok(None)
-
-    def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Return a table's rows behind a row id; see `DatabaseAdapter`."""
-
-        def work() -> RowPage:
-            head = self._tables.head(table)
-            states = self._tables.files(table).states_after(head, row_id, rows_max + 1)
-            return row_page(states, rows_max)
-
-        return self._answer(work)
-
-    def rows_of(
-        self, table: str, row_ids: Sequence[str]
-    ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Return some rows; see `DatabaseAdapter`."""
-        return self._answer(
-            lambda: self._tables.files(table).states(self._tables.head(table), row_ids)
-        )
-
-    def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
-        """Forget a table's deltas; see `DatabaseAdapter`."""
-
-        def forgotten(head: Head) -> Head:
-            return forgetting(head, max(head.forgotten, min(until, head.mark)))
-
-        return self._answer(lambda: self._tables.move(table, forgotten))
-
-    def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Reset a table's mark and history, so that it is filled again; see `Fillable`."""
-
-        def begun(head: Head) -> Head:
-            return replace(forgetting(head, max(head.forgotten, head.mark)), mark=0)
-
-        return self._answer(lambda: self._tables.move(table, begun))
-
-    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Write every row of a table anew; see `Materialisable`."""
-        if table not in self.tables().unwrap_or({}):
-            return Err(NotFound(f"there is no table {table} here"))
-        return self._answer(lambda: self._tables.rewrite(table))
-
-    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return the rows that a reader does not see; see `Materialisable`."""
-        return self._answer(lambda: letters(table, self._tables.head(table)))
-
-    def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Try again the rows that are refused; see `Fillable`."""
-        return self._answer(lambda: letters(table, self._tables.retry(table)))
-
     def close(self) -> None:
-        """Forget what was read."""
         self._tables.forget()
 
-    def __enter__(self) -> Self:
-        """Use the adapter, and close it in the end."""
-        return self
+    def _prepare(self, table: str, schema: TableSchema | None, written: Iterable[str]) -> None:
+        """Do nothing: columns are noted with the head that has the rows."""
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
+        return self._tables.insert_part(batch, part, last)
+
+    def _put_rows(self, images: RowImages) -> Inserted:
+        return self._tables.put(images)
+
+    def _rewrite(self, table: str) -> int:
+        return self._tables.rewrite(table)
+
+    def _retry(self, table: str) -> tuple[DeadLetter, ...]:
+        return letters(table, self._tables.retry(table))
+
+    def _read(self, work: Callable[[FileTables], T]) -> Result[T, LakeSyncError]:
+        return self._answer(lambda: work(self._tables))
 
     def _answer(self, work: Callable[[], T]) -> Result[T, LakeSyncError]:
         """Do something again where another writer came between: he wrote, or removed a file."""
