@@ -1,10 +1,12 @@
 /** The client: rows on the device, edited at once, and synced when there is a network. */
 
-import { amend, discard, rebind, resolve, retry, write, type Edit, type Keep } from "./edits.js";
+import { thisBrowser, type Browser } from "./browser.js";
+import { typesOf, type DeclaredColumns } from "./declared.js";
+import type { Edit, Keep } from "./edits.js";
 import { fault, LakeSyncError } from "./errors.js";
-import { Http, type Address } from "./http.js";
-import { declare, typesOf, type DeclaredColumns } from "./declared.js";
+import type { Address } from "./http.js";
 import { deltaId, type Delta } from "./merge.js";
+import { IDLE, Owner, type Live, type News, type OwnerOptions } from "./owner.js";
 import {
   answer,
   asked,
@@ -15,20 +17,12 @@ import {
   type Query,
   type RowValues,
 } from "./query.js";
-import { keyOf } from "./rows.js";
-import {
-  fold,
-  rowKey,
-  type Conflict,
-  type Entry,
-  type Memory,
-  type Needs,
-  type Work,
-} from "./state.js";
-import { IndexedStorage, MemoryStorage, type Done, type Storage } from "./storage.js";
-import { Syncer, type Mode, type Syncing } from "./sync.js";
+import { fold, newMemory, rowKey, type Conflict, type Entry, type Memory } from "./state.js";
+import { IndexedStorage, isLost, MemoryStorage, type Storage } from "./storage.js";
+import type { Mode } from "./sync.js";
+import { isClosed, Tabs, type Command } from "./tabs.js";
 import { cells, decoded, type Cell, type Types } from "./values.js";
-import { Watched } from "./watch.js";
+import { Watched, type Changes } from "./watch.js";
 
 export type { QueriedRow, Query, RowValues };
 
@@ -36,21 +30,16 @@ export type { QueriedRow, Query, RowValues };
 export type Result<T> =
   { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: LakeSyncError };
 
-export interface Options extends Address {
-  /** The name of the database in the browser. */
+export interface Options extends OwnerOptions {
+  /** The name of the database in the browser; tabs with the same name have one client. */
   readonly name?: string;
-  /** Deltas of one page, 1 to 10,000. */
-  readonly pageDeltas?: number;
-  /** Tables that a first sync reads first. */
-  readonly firstTables?: readonly string[];
   /** Keep nothing when the page is closed. */
   readonly inMemory?: boolean;
-  /** The device's clock, in milliseconds since 1970; it may be wrong. */
-  readonly now?: () => number;
+  /** Whether the browser is asked to keep the data when it is short of room; true unless set. */
+  readonly persist?: boolean;
 }
 
 export type Columns = Readonly<Record<string, unknown>>;
-
 /** An edit that waits for the gateway, or for the app. */
 export interface OutboxEntry {
   readonly deltaId: string;
@@ -79,9 +68,28 @@ export interface Status {
   readonly conflicts: number;
   /** Whether a pull has reached the end at least once. */
   readonly hasSynced: boolean;
+  /**
+   * When one last did, in milliseconds since 1970 by the gateway's clock, to the minute; 0 if none
+   * has.
+   */
+  readonly syncedMs: number;
+  /** Whether it syncs in the background, in this tab or in another. */
+  readonly isConnected: boolean;
+  /** Whether a push is in progress. */
+  readonly isUploading: boolean;
+  /** Whether a first sync, or a pull that brings something, is in progress. */
+  readonly isDownloading: boolean;
+  /** Deltas that the latest sync has brought so far. */
+  readonly received: number;
+  /** Rows of a first sync that were read, out of how many; null if that is not known. */
+  readonly progress: { readonly read: number; readonly total: number } | null;
   readonly lastError: LakeSyncError | null;
   /** Whether the data outlives the page: false in private windows, and where storage is blocked. */
   readonly isDurable: boolean;
+  /** Whether the browser has promised to keep it when it is short of room. */
+  readonly isPersisted: boolean;
+  /** Edits that waited when the browser removed the data; until `forgetLost`. */
+  readonly lost: number;
 }
 
 /** What the other entries of this package build on. */
@@ -114,58 +122,164 @@ export interface Transaction {
   delete(table: string, rowId: string): void;
 }
 
-const EVERY_MS = 10_000;
-const EDITED_MS = 200;
-const BACKOFF_MS_MIN = 1_000;
-const BACKOFF_MS_MAX = 300_000;
-const FOREIGN_MS_MAX = 15_000;
-
-/** A browser's window or worker; Node has neither. */
-const listenable = (globalThis as { self?: EventTarget }).self;
+/** How exact `Status.syncedMs` is: no app is to draw itself anew with each poll. */
+const SYNCED_MS = 60_000;
+/** How many rows of a commit other tabs are sent, at most. */
+const SENT_ROWS_MAX = 100;
 
 export class Client {
   private readonly listeners = new Set<(tables: ReadonlySet<string>) => void>();
   private readonly statusListeners = new Set<() => void>();
   private readonly watches = new Set<Watched>();
   private readonly besides = new Set<Besides>();
-  private readonly http: Http;
-  private readonly syncer: Syncer;
-  private syncing: Promise<unknown> = Promise.resolve();
-  private lastError: LakeSyncError | null = null;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private isConnected = false;
-  private failures = 0;
+  private tabs: Tabs<News, Live> | null = null;
+  /** Where this tab owns the client. */
+  private owner: Owner | null = null;
+  /** How the owner is. */
+  private live = IDLE;
+  private wantsSync = false;
+  private isPersisted = false;
+  private syncedMs = 0;
+  private shown: { readonly text: string; readonly status: Status } | null = null;
 
   private constructor(
     private readonly options: Options,
+    private readonly browser: Browser,
     private readonly storage: Storage,
-    private readonly release: () => void = () => undefined,
   ) {
-    this.http = new Http(options);
-    const { clientId, pageDeltas = 1_000, firstTables = [] } = options;
-    this.syncer = new Syncer(clientId, pageDeltas, firstTables);
+    browser.document?.addEventListener("visibilitychange", this.onVisible);
   }
 
   /**
    * Open the client's database in this browser; where storage is blocked, everything is in memory.
    *
-   * One tab at a time may have it: another is answered `OPEN_IN_ANOTHER_TAB`.
+   * Any number of tabs may open it; see `tabs.ts`. Where a browser has no Web Locks, or no
+   * `BroadcastChannel`, one may: another is answered `OPEN_IN_ANOTHER_TAB`.
+   *
+   * @param browser - for tests
    */
-  static async open(options: Options): Promise<Result<Client>> {
-    const device = { clientId: options.clientId, now: options.now ?? Date.now };
-    const name = nameOf(options);
+  static open(options: Options, browser = thisBrowser()): Promise<Result<Client>> {
     return attempt(async () => {
-      if (options.inMemory) return new Client(options, new MemoryStorage(device));
-      const release = await owned(name);
-      try {
-        return new Client(options, await IndexedStorage.open(name, device), release);
-      } catch (error) {
-        release();
-        if (!isBlocked(error)) throw error;
-        return new Client(options, new MemoryStorage(device));
+      const device = { clientId: options.clientId, now: options.now ?? Date.now };
+      const name = nameOf(options);
+      if (!options.inMemory && browser.indexedDB) {
+        try {
+          const storage = await IndexedStorage.connect(name, device, browser.indexedDB);
+          return await new Client(options, browser, storage).join(storage, name);
+        } catch (error) {
+          if (!(error instanceof LakeSyncError && error.code === "STORAGE_FAILED")) throw error;
+        }
       }
+      const client = new Client(options, browser, new MemoryStorage(device));
+      client.begin(name, false);
+      return client;
     });
   }
+
+  /** Be one of the tabs that have the client open. */
+  private async join(storage: IndexedStorage, name: string): Promise<Client> {
+    const tabs = new Tabs<News, Live>(name, this.browser, {
+      own: async () => {
+        const isNew = await storage.claim();
+        this.begin(name, isNew);
+        return storage.term;
+      },
+      disown: () => this.end(),
+      carryOut: (command, repeat) => this.owner!.carryOut(command, repeat),
+      live: () => this.live,
+      reload: async () => {
+        await storage.reload();
+        this.changed({ tables: new Set(storage.memory.tables.keys()), rows: new Map() });
+      },
+      hear: (live, news) => this.hear(storage, live, news),
+      forget: async (isGone) => {
+        await storage.forget(isGone);
+        await this.owner?.forget(isGone);
+      },
+    });
+    this.tabs = tabs;
+    storage.onGone = (error) => {
+      if (isLost(error)) tabs.abdicate();
+      else this.close(error);
+    };
+    void this.persist();
+    try {
+      await tabs.open();
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+    return this;
+  }
+
+  private async persist(): Promise<void> {
+    const { storage } = this.browser;
+    const isAsked = this.options.persist ?? true;
+    try {
+      this.isPersisted = (await (isAsked ? storage?.persist() : storage?.persisted())) ?? false;
+    } catch {
+      return; // blocked: it is not promised
+    }
+    this.tellStatus();
+  }
+
+  // --- tabs ---------------------------------------------------------------------------------------
+
+  /** Have the tab do something that owns the client. */
+  private ask<T>(...command: Command): Promise<T> {
+    const asked = this.tabs?.ask(command) ?? this.owner?.carryOut(command);
+    return (asked ?? Promise.reject(isClosed())) as Promise<T>;
+  }
+
+  private get me(): string {
+    return this.tabs?.me ?? "";
+  }
+
+  /** Own the client. */
+  private begin(name: string, isNew: boolean): void {
+    const owner = new Owner(this.options, this.storage, name, this.browser, isNew, (news) => {
+      if (this.owner !== owner) return;
+      this.live = owner.live;
+      this.tabs?.tell(news && sendable(news));
+      if (news?.writes === null) this.wantsSync = false;
+      this.changed(news);
+    });
+    this.owner = owner;
+    this.live = owner.live;
+    this.tellStatus();
+    if (this.wantsSync) this.connect();
+  }
+
+  private end(): void {
+    this.owner?.stop();
+    this.owner = null;
+  }
+
+  /** Hear of the tab that owns the client. */
+  private hear(storage: IndexedStorage, live: Live, news: News | undefined): void {
+    this.live = live;
+    if (news?.writes) storage.follow(news.writes);
+    else if (news) {
+      Object.assign(storage.memory, newMemory());
+      this.wantsSync = false;
+    }
+    this.changed(news);
+    if (this.wantsSync && !live.isConnected) this.connect();
+  }
+
+  private changed(changes?: Changes): void {
+    if (changes?.tables.size) {
+      for (const watched of this.watches) watched.hear(changes);
+      for (const listener of this.listeners) listener(changes.tables);
+    }
+    this.tellStatus();
+  }
+
+  private readonly onVisible = (): void => {
+    if (this.browser.document?.visibilityState !== "visible") return;
+    // Whoever looks at the app wants news; a tab that has slept may have missed some.
+    void attempt(() => this.ask(this.wantsSync ? "connect" : "hello", this.me));
+  };
 
   /**
    * Fix the types of a table's columns on this device; safe to repeat.
@@ -180,11 +294,8 @@ export class Client {
     options: { readonly indexes?: readonly (readonly string[])[] } = {},
   ): Promise<Result<void>> {
     return attempt(async () => {
-      await this.written(
-        (work) => declare(work, table, columns, options.indexes ?? []),
-        keysOf([{ op: "INSERT", table, rowId: "", columns }]),
-      );
-      await this.storage.buildIndexes?.(fold(table));
+      await this.ask("declare", table, columns, options.indexes ?? []);
+      await this.ask("buildIndexes", fold(table));
     });
   }
 
@@ -218,22 +329,12 @@ export class Client {
         update: (table, rowId, columns) => edits.push({ op: "UPDATE", table, rowId, columns }),
         delete: (table, rowId) => edits.push({ op: "DELETE", table, rowId }),
       });
-      return this.written((work) => write(work, edits), keysOf(edits));
+      return this.ask("write", edits);
     });
   }
 
   private edit(edit: Edit): Promise<Result<Delta>> {
-    return attempt(
-      async () => (await this.written((work) => write(work, [edit]), keysOf([edit])))[0]!,
-    );
-  }
-
-  /** Write something, tell who listens, and sync soon. */
-  private async written<T>(body: (work: Work) => T, needs: (work: Work) => Needs): Promise<T> {
-    const done = await this.storage.transaction(body, needs);
-    this.tell(done);
-    if (this.isConnected && !this.failures) this.plan(EDITED_MS);
-    return done.result;
+    return attempt(async () => (await this.ask<readonly Delta[]>("write", [edit]))[0]!);
   }
 
   // --- refused edits and conflicts ----------------------------------------------------------------
@@ -256,30 +357,17 @@ export class Client {
 
   /** Push a refused edit again. */
   retry(id: string): Promise<Result<void>> {
-    return this.decide(id, (work, hlc) => retry(work, hlc));
+    return attempt(() => this.ask("retry", id));
   }
 
   /** Take an edit back: its row becomes what the others make of it. */
   discard(id: string): Promise<Result<void>> {
-    return this.decide(id, (work, hlc) => discard(work, hlc));
+    return attempt(() => this.ask("discard", id));
   }
 
   /** Replace a refused edit by one made now, with other values for some of its columns. */
   amend(id: string, columns: Columns): Promise<Result<void>> {
-    return this.decide(id, (work, hlc) => void amend(work, hlc, columns));
-  }
-
-  private decide(id: string, body: (work: Work, hlc: bigint) => void): Promise<Result<void>> {
-    return attempt(async () => {
-      const entries = [...this.storage.memory.outbox.values()];
-      const entry = entries.find((each) => deltaId(each.delta) === id);
-      if (!entry) throw fault("NOT_FOUND", "no edit has this id; list them again", "deltaId");
-      const keys = [keyOf(entry.delta)];
-      await this.written(
-        (work) => body(work, entry.delta.hlc),
-        () => ({ keys }),
-      );
-    });
+    return attempt(() => this.ask("amend", id, columns));
   }
 
   /** Writes that were lost to others', or that others lost: until the app has resolved them. */
@@ -301,13 +389,7 @@ export class Client {
    * inserts it with that column.
    */
   resolve(id: string, keep: Keep, value: unknown = null): Promise<Result<Delta | null>> {
-    return attempt(async () => {
-      const conflict = this.storage.memory.conflicts.get(id);
-      return this.written(
-        (work) => resolve(work, id, keep, value),
-        () => ({ keys: conflict ? [rowKey(conflict.table, conflict.rowId)] : [] }),
-      );
-    });
+    return attempt(() => this.ask("resolve", id, keep, value));
   }
 
   private typesOf(table: string): Types {
@@ -317,12 +399,7 @@ export class Client {
 
   /** Give everything to the next gateway that answers; returns how many edits were kept. */
   rebind(keep: "edits" | "nothing"): Promise<Result<number>> {
-    return attempt(() =>
-      this.written(
-        (work) => rebind(work, keep),
-        () => ({ all: true }),
-      ),
-    );
+    return attempt(() => this.ask("rebind", keep));
   }
 
   // --- reading ------------------------------------------------------------------------------------
@@ -381,104 +458,62 @@ export class Client {
     return () => this.statusListeners.delete(listener);
   }
 
-  private tell({ changed, rows }: Done<unknown>): void {
-    if (changed.size) {
-      for (const watched of this.watches) watched.hear({ tables: changed, rows });
-      for (const listener of this.listeners) listener(changed);
-    }
-    this.tellStatus();
-  }
-
   private tellStatus(): void {
     for (const listener of this.statusListeners) listener();
   }
 
+  /** The status; the same object for as long as it is the same. */
   get status(): Status {
     const { outbox, conflicts, position } = this.storage.memory;
     const quarantined = this.quarantined().length;
-    return {
+    const { failure, ...live } = this.live;
+    if (Math.abs(position.syncedMs - this.syncedMs) > SYNCED_MS) this.syncedMs = position.syncedMs;
+    const status = {
+      ...live,
       waiting: outbox.size - quarantined,
       quarantined,
       conflicts: conflicts.size,
       hasSynced: position.syncedMs > 0,
-      lastError: this.lastError,
+      syncedMs: this.syncedMs,
       isDurable: this.storage.isDurable,
+      isPersisted: this.isPersisted,
     };
+    const text = JSON.stringify([status, failure]);
+    if (this.shown?.text !== text) {
+      const lastError = failure && new LakeSyncError(...failure);
+      this.shown = { text, status: { ...status, lastError } };
+    }
+    return this.shown.status;
+  }
+
+  /** The app has told its user that edits were lost. */
+  forgetLost(): Promise<Result<void>> {
+    return attempt(() => this.ask("forgetLost"));
   }
 
   // --- syncing ------------------------------------------------------------------------------------
 
   /** Push and pull until nothing waits; one sync at a time. */
   sync(mode: Mode = "full"): Promise<Result<void>> {
-    const done = this.syncing.then(() => attempt(() => this.run(this.syncer.sync(mode))));
-    this.syncing = done;
-    return done.then((result) => {
-      this.lastError = result.ok ? null : result.error;
-      this.tellStatus();
-      return result;
-    });
-  }
-
-  private async run<T>(syncing: Syncing<T>): Promise<T> {
-    let step = syncing.next();
-    while (!step.done) {
-      const effect = step.value;
-      let answer: unknown;
-      try {
-        if ("request" in effect) {
-          answer = await this.http.send(effect.request);
-        } else if ("transaction" in effect) {
-          const done = await this.storage.transaction(effect.transaction, effect.needs);
-          this.tell(done);
-          answer = done.result;
-        } else {
-          answer = (this.options.now ?? Date.now)();
-        }
-      } catch (error) {
-        step = syncing.throw(error);
-        continue;
-      }
-      step = syncing.next(answer);
-    }
-    return step.value;
+    return attempt(() => this.ask("sync", mode));
   }
 
   /** Sync in the background: now, after edits, and every ten seconds. */
   connect(): void {
-    if (this.isConnected) return;
-    this.isConnected = true;
-    listenable?.addEventListener("online", this.wake);
-    this.plan(0);
+    this.wantsSync = true;
+    void attempt(() => this.ask("connect", this.me));
   }
 
+  /** End that, unless another tab wants it. */
   disconnect(): void {
-    this.isConnected = false;
-    listenable?.removeEventListener("online", this.wake);
-    clearTimeout(this.timer);
-  }
-
-  private readonly wake = (): void => {
-    this.syncer.hurry();
-    this.plan(0);
-  };
-
-  private plan(waitMs: number): void {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.background(), waitMs);
-  }
-
-  private async background(): Promise<void> {
-    const result = await this.sync();
-    if (!this.isConnected) return;
-    this.failures = result.ok ? 0 : this.failures + 1;
-    this.plan(
-      result.ok ? EVERY_MS * (0.9 + 0.2 * Math.random()) : waitAfter(result.error, this.failures),
-    );
+    if (!this.wantsSync) return;
+    this.wantsSync = false;
+    void attempt(() => this.ask("disconnect", this.me));
   }
 
   /** What the other entries of this package build on; not for apps. */
   get inside(): Inside {
-    const { options, storage, isConnected } = this;
+    const { options, storage } = this;
     return {
       name: nameOf(options),
       address: options,
@@ -486,7 +521,7 @@ export class Client {
       now: options.now ?? Date.now,
       memory: storage.memory,
       isDurable: storage.isDurable,
-      isConnected,
+      isConnected: this.wantsSync || this.live.isConnected,
       join: (besides) => {
         this.besides.add(besides);
         return () => this.besides.delete(besides);
@@ -496,27 +531,25 @@ export class Client {
 
   // --- the end ------------------------------------------------------------------------------------
 
-  close(): void {
+  /** End; another tab that has the client open goes on. */
+  close(error?: LakeSyncError): void {
     this.disconnect();
+    this.browser.document?.removeEventListener("visibilitychange", this.onVisible);
+    this.end();
     this.storage.close();
-    this.release();
+    this.tabs?.close(error);
   }
 
   /** Remove everything from this browser; refused while edits wait, unless they may be lost. */
   wipe(options: { readonly loseEdits?: boolean } = {}): Promise<Result<void>> {
     return attempt(async () => {
-      const waiting = this.storage.memory.outbox.size;
-      if (waiting && !options.loseEdits) {
-        throw fault("CONFLICT", `${waiting} edits have not reached the gateway; sync first`);
-      }
       for (const besides of options.loseEdits ? [] : this.besides) {
         const what = await besides.waiting();
         if (what) throw fault("CONFLICT", `${what}; sync first`);
       }
-      this.disconnect();
-      await this.storage.wipe();
+      await this.ask("wipe", options.loseEdits ?? false);
       for (const besides of this.besides) await besides.wipe();
-      if (this.storage.isDurable) removeBesides(nameOf(this.options));
+      if (this.storage.isDurable) removeBesides(this.browser, nameOf(this.options));
     });
   }
 }
@@ -525,28 +558,8 @@ const nameOf = ({ name, gateway, clientId }: Options): string =>
   name ?? `lakesync ${gateway} ${clientId}`;
 
 /** Remove what is stored beside a client by tabs that are gone. */
-function removeBesides(name: string): void {
-  for (const what of ["actions", "attachments"]) indexedDB.deleteDatabase(`${name} ${what}`);
-}
-
-/** Own a database, as its only tab; returns what gives it up. */
-async function owned(name: string): Promise<() => void> {
-  const locks = (globalThis as { navigator?: Partial<Navigator> }).navigator?.locks;
-  if (!locks) return () => undefined;
-  return new Promise((resolve, reject) => {
-    void locks.request(`lakesync ${name}`, { ifAvailable: true }, (lock) => {
-      if (!lock) {
-        reject(
-          fault(
-            "OPEN_IN_ANOTHER_TAB",
-            "another tab of this browser has the client open: use it there",
-          ),
-        );
-        return undefined;
-      }
-      return new Promise<void>((end) => resolve(() => end()));
-    });
-  });
+function removeBesides({ indexedDB }: Browser, name: string): void {
+  for (const what of ["actions", "attachments"]) indexedDB?.deleteDatabase(`${name} ${what}`);
 }
 
 export async function attempt<T>(body: () => Promise<T>): Promise<Result<T>> {
@@ -558,26 +571,9 @@ export async function attempt<T>(body: () => Promise<T>): Promise<Result<T>> {
   }
 }
 
-const isBlocked = (error: unknown): boolean =>
-  typeof indexedDB === "undefined" ||
-  (error instanceof LakeSyncError && error.code === "STORAGE_FAILED") ||
-  (error instanceof DOMException && error.name === "SecurityError");
-
-const keysOf =
-  (edits: readonly Edit[]) =>
-  (work: Work): Needs => ({
-    keys: edits.map(({ table, rowId }) => rowKey(table, rowId)),
-    tables: edits
-      .filter(({ table, columns }) => isRespelled(work, table, Object.keys(columns ?? {})))
-      .map(({ table }) => fold(table)),
-  });
-
-const isRespelled = (work: Work, table: string, columns: readonly string[]): boolean => {
-  const names = work.table(table)?.columns ?? [];
-  return columns.some(
-    (name) => !names.includes(name) && names.some((other) => fold(other) === fold(name)),
-  );
-};
+/** What other tabs are sent: many rows they read themselves, if they show them. */
+const sendable = (news: News): News =>
+  news.rows.size > SENT_ROWS_MAX ? { ...news, rows: new Map() } : news;
 
 const shownEntry = (entry: Entry, types: Types): OutboxEntry => ({
   deltaId: deltaId(entry.delta),
@@ -588,12 +584,3 @@ const shownEntry = (entry: Entry, types: Types): OutboxEntry => ({
   code: entry.code,
   reason: entry.message,
 });
-
-function waitAfter(error: LakeSyncError, failures: number): number {
-  const most = error.isForeign ? FOREIGN_MS_MAX : BACKOFF_MS_MAX;
-  const least = Math.min(error.retryAfterS * 1_000, most);
-  const ceiling = Math.min(most, BACKOFF_MS_MIN * 2 ** Math.min(failures, 16));
-  return error.retry === "never"
-    ? most / 2
-    : Math.max(least, Math.min(most, least + Math.random() * ceiling));
-}

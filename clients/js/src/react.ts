@@ -176,8 +176,16 @@ const NOT_OPEN: Status = {
   quarantined: 0,
   conflicts: 0,
   hasSynced: false,
+  syncedMs: 0,
+  isConnected: false,
+  isUploading: false,
+  isDownloading: false,
+  received: 0,
+  progress: null,
   lastError: null,
   isDurable: false,
+  isPersisted: false,
+  lost: 0,
 };
 
 /** How far the client has synced, what waits, and what was refused. */

@@ -484,7 +484,7 @@ function grouped(entries: readonly Entry[]): Map<string, Delta[]> {
   return groups;
 }
 
-function merged<K, V>(target: Map<K, V>, writes: ReadonlyMap<K, V | null>): void {
+export function merged<K, V>(target: Map<K, V>, writes: ReadonlyMap<K, V | null>): void {
   for (const [key, value] of writes) {
     if (value === null) target.delete(key);
     else target.set(key, value);

@@ -2,7 +2,9 @@
  * Where a client's state is: in IndexedDB, or in memory where a browser has none for us.
  *
  * A transaction loads the rows that it needs, runs, and is durable before it is answered, or has not
- * happened. Transactions follow each other: one at a time.
+ * happened. Transactions follow each other: one at a time. Several tabs may read a database; one of
+ * them writes. Each that begins to write raises the *term*, and each transaction compares it: so a
+ * tab that was replaced, and does not know it yet, changes nothing.
  */
 
 import { built, unbuilt } from "./declared.js";
@@ -13,7 +15,9 @@ import {
   idOf,
   lastOf,
   marksOf,
+  merged,
   newMemory,
+  START,
   tableOf,
   Work,
   type Conflict,
@@ -33,13 +37,34 @@ export interface Done<T> {
   readonly changed: ReadonlySet<string>;
   /** These rows, null for what is gone; a table of which there are none is read otherwise. */
   readonly rows: ReadonlyMap<string, Row | null>;
+  readonly writes: Small;
+}
+
+/** What a transaction wrote of what every tab has in memory. */
+export type Small = Pick<Writes, "position" | "tables" | "outbox" | "conflicts">;
+
+/** The name of a request of another tab, which may be repeated, and is done once. */
+export interface Repeat {
+  readonly tab: string;
+  readonly number: number;
+  /** That tab has the answers of all requests below this number. */
+  readonly answered: number;
 }
 
 export interface Storage {
   readonly memory: Memory;
   /** Whether it outlives the page. */
   readonly isDurable: boolean;
-  transaction<T>(body: (work: Work) => T, needs?: (work: Work) => Needs): Promise<Done<T>>;
+  /**
+   * Do something durably, or not at all.
+   *
+   * @param repeat - if it was done under this name before, its result is returned, and nothing done
+   */
+  transaction<T>(
+    body: (work: Work) => T,
+    needs?: (work: Work) => Needs,
+    repeat?: Repeat,
+  ): Promise<Done<T>>;
   row(key: string): Promise<Row | undefined>;
   /** All rows of a table by their ids. */
   rows(table: string): Promise<[string, Row][]>;
@@ -68,6 +93,13 @@ const isEmpty = (writes: Writes): boolean =>
 
 const asksNothing = (needs: Needs): boolean => Object.keys(needs).length === 0;
 
+const doneBy = <T>(work: Work, result: T): Done<T> => ({
+  result,
+  changed: work.changed,
+  rows: work.rowsChanged,
+  writes: work.written,
+});
+
 // --- in memory ------------------------------------------------------------------------------------
 
 export class MemoryStorage implements Storage {
@@ -88,7 +120,7 @@ export class MemoryStorage implements Storage {
       if (row) this.all.set(key, row);
       else this.all.delete(key);
     }
-    return { result, changed: work.changed, rows: work.rowsChanged };
+    return doneBy(work, result);
   }
 
   row(key: string): Promise<Row | undefined> {
@@ -128,10 +160,13 @@ function attempt<T>(memory: Memory, body: () => T): T {
 
 // --- in IndexedDB ---------------------------------------------------------------------------------
 
-const LAYOUT = 2;
+const LAYOUT = 3;
 const SMALL = ["position", "tables", "outbox", "journal", "conflicts"] as const;
-const STORES = [...SMALL, "rows"];
+/** The term, and by tab and number the results of requests that may be repeated. */
+const TABS = "tabs";
+const STORES = [...SMALL, "rows", TABS];
 const POSITION = "position";
+const TERM = "term";
 /** Rows of one transaction that builds an index: it keeps edits waiting for some milliseconds. */
 const BUILT_ROWS_MAX = 500;
 
@@ -145,93 +180,197 @@ interface StoredRow extends Row {
 
 const hex = (hlc: Stamp): string => hlc.toString(16).padStart(16, "0");
 const ofTable = (table: string): IDBKeyRange => IDBKeyRange.bound(`${table}\n`, `${table}\n\uffff`);
+const requestsOf = (tab: string, end = Infinity): IDBKeyRange =>
+  IDBKeyRange.bound([tab, 0], [tab, end], false, true);
 
 export class IndexedStorage implements Storage {
+  readonly memory = newMemory();
   readonly isDurable = true;
+  /** Which of those that wrote this one is; 0 if it only reads. */
+  term = 0;
+  /** Is called if it cannot go on: another tab writes, or the browser has closed the database. */
+  onGone: (error: LakeSyncError) => void = () => undefined;
   private turn: Promise<unknown> = Promise.resolve();
 
   private constructor(
     private readonly database: IDBDatabase,
     private readonly device: Device,
-    readonly memory: Memory,
-  ) {}
+  ) {
+    // A newer release in another tab: it may not wait for this one.
+    database.onversionchange = () => {
+      database.close();
+      this.onGone(isNewer());
+    };
+    database.onclose = () => this.onGone(failed("it was closed, or removed; reload the page"));
+  }
 
-  /** Open a client's database, and read what is small. */
-  static async open(name: string, device: Device): Promise<IndexedStorage> {
-    const opening = indexedDB.open(name, LAYOUT);
+  /** Open a client's database to write in it. */
+  static async open(name: string, device: Device, factory?: IDBFactory): Promise<IndexedStorage> {
+    const storage = await IndexedStorage.connect(name, device, factory);
+    await storage.claim();
+    return storage;
+  }
+
+  /** Open a client's database to read it, and read what is small. */
+  static async connect(name: string, device: Device, factory = indexedDB): Promise<IndexedStorage> {
+    const opening = tried(() => factory.open(name, LAYOUT));
     opening.onupgradeneeded = ({ oldVersion }) => {
+      const { result } = opening;
       if (oldVersion < 1) {
-        for (const store of SMALL) opening.result.createObjectStore(store);
-        const rows = opening.result.createObjectStore("rows");
+        for (const store of SMALL) result.createObjectStore(store);
+        const rows = result.createObjectStore("rows");
         rows.createIndex("marks", "marks", { multiEntry: true });
         rows.createIndex("age", ["table", "generation"]);
       }
-      const rows = opening.transaction!.objectStore("rows");
-      rows.createIndex("places", "places", { multiEntry: true });
+      if (oldVersion < 2) {
+        const rows = opening.transaction!.objectStore("rows");
+        rows.createIndex("places", "places", { multiEntry: true });
+      }
+      result.createObjectStore(TABS);
     };
-    const database = await answered(opening);
-    // A newer release in another tab: it may not wait for this one.
-    database.onversionchange = () => database.close();
-    return new IndexedStorage(database, device, await loaded(database));
+    const storage = new IndexedStorage(await answered(opening), device);
+    await storage.reload();
+    return storage;
   }
 
-  transaction<T>(body: (work: Work) => T, needs?: (work: Work) => Needs): Promise<Done<T>> {
-    const done = this.turn.then(() => this.run(body, needs));
+  /** Be the one that writes, instead of any other; returns whether nothing was stored before. */
+  async claim(): Promise<boolean> {
+    let before = 0;
+    try {
+      const transaction = this.begun();
+      const end = ended(transaction);
+      const tabs = transaction.objectStore(TABS);
+      before = ((await read(tabs, TERM)) as number | undefined) ?? 0;
+      tabs.put(before + 1, TERM);
+      await end;
+      this.term = before + 1;
+    } catch (error) {
+      // Without room nothing can be written, but all can be read.
+      if (!(error instanceof LakeSyncError && error.code === "STORAGE_FULL")) throw error;
+      this.term = before;
+    }
+    await this.reload();
+    const { position, outbox } = this.memory;
+    return !before && position === START && !outbox.size;
+  }
+
+  /** Read what is small again, as the tab that writes has left it. */
+  async reload(): Promise<void> {
+    Object.assign(this.memory, await loaded(this.reading(SMALL)));
+  }
+
+  /** Take over what the tab that writes has written. */
+  follow(writes: Small): void {
+    const { memory } = this;
+    memory.position = writes.position ?? memory.position;
+    merged(memory.tables, writes.tables);
+    merged(memory.outbox, writes.outbox);
+    merged(memory.conflicts, writes.conflicts);
+  }
+
+  transaction<T>(
+    body: (work: Work) => T,
+    needs?: (work: Work) => Needs,
+    repeat?: Repeat,
+  ): Promise<Done<T>> {
+    return this.inTurn(() => this.run(body, needs, repeat));
+  }
+
+  private inTurn<T>(action: () => Promise<T>): Promise<T> {
+    const done = this.turn.then(action);
     this.turn = done.catch(() => undefined);
     return done;
   }
 
-  private async run<T>(body: (work: Work) => T, needs?: (work: Work) => Needs): Promise<Done<T>> {
+  private async run<T>(
+    body: (work: Work) => T,
+    needs?: (work: Work) => Needs,
+    repeat?: Repeat,
+  ): Promise<Done<T>> {
     const { memory, device } = this;
     const begin = (rows: ReadonlyMap<string, Row>) =>
       new Work(memory, device.clientId, rows, device.now());
     const asked = needs?.(begin(new Map())) ?? NOTHING;
-    if (asksNothing(asked)) {
-      const work = begin(new Map());
-      const result = attempt(memory, () => body(work));
+    let done: Done<T> | null = null;
+    let work = begin(new Map());
+    if (asksNothing(asked) && !repeat) {
+      done = doneBy(
+        work,
+        attempt(memory, () => body(work)),
+      );
       if (isEmpty(work.written)) {
         work.commit();
-        return { result, changed: work.changed, rows: work.rowsChanged };
+        return done;
       }
-      const transaction = this.begun();
-      put(transaction, work);
-      await ended(transaction);
-      work.commit();
-      return { result, changed: work.changed, rows: work.rowsChanged };
     }
     const transaction = this.begun();
     const end = ended(transaction);
     end.catch(() => undefined); // the body's own error is the one to tell
-    const rows = await load(transaction.objectStore("rows"), asked, memory);
-    const work = begin(rows);
-    let result: T;
     try {
-      result = attempt(memory, () => body(work));
+      const tabs = transaction.objectStore(TABS);
+      const stored = transaction.objectStore("rows");
+      const [before, , rows] = await Promise.all([
+        repeat && read(tabs, [repeat.tab, repeat.number]),
+        this.checkTerm(transaction),
+        load(stored, asked, memory),
+      ]);
+      if (before) return { ...doneBy(begin(rows), (before as { result: T }).result) };
+      if (!done) {
+        work = begin(rows);
+        done = doneBy(
+          work,
+          attempt(memory, () => body(work)),
+        );
+      }
       put(transaction, work);
+      if (repeat) {
+        tabs.put({ result: done.result }, [repeat.tab, repeat.number]);
+        tabs.delete(requestsOf(repeat.tab, repeat.answered));
+      }
     } catch (error) {
-      transaction.abort();
-      throw error;
+      aborted(transaction);
+      throw error instanceof DOMException ? failed(error) : error;
     }
     await end;
     work.commit();
-    return { result, changed: work.changed, rows: work.rowsChanged };
+    return done;
+  }
+
+  /** Find in a transaction that no other tab writes; if one does, end it without its writes. */
+  private async checkTerm(transaction: IDBTransaction): Promise<void> {
+    if ((await read(transaction.objectStore(TABS), TERM)) === this.term) return;
+    const error = isElsewhere();
+    aborted(transaction);
+    this.onGone(error);
+    throw error;
   }
 
   private begun(durability: IDBTransactionDurability = "strict"): IDBTransaction {
-    try {
-      return this.database.transaction(STORES, "readwrite", { durability });
-    } catch (error) {
-      throw failed(error);
-    }
+    return tried(() => this.database.transaction(STORES, "readwrite", { durability }));
+  }
+
+  private reading(stores: readonly string[]): IDBTransaction {
+    return tried(() => this.database.transaction(stores));
+  }
+
+  /** Forget the requests of tabs that are gone. */
+  async forget(isGone: (tabs: string[]) => Promise<string[]>): Promise<void> {
+    const keys = await answered(this.reading([TABS]).objectStore(TABS).getAllKeys());
+    const tabs = new Set(keys.filter(Array.isArray).map(([tab]) => tab as string));
+    const gone = await isGone([...tabs]);
+    if (!gone.length) return;
+    const transaction = this.begun();
+    for (const tab of gone) transaction.objectStore(TABS).delete(requestsOf(tab));
+    await ended(transaction);
   }
 
   async row(key: string): Promise<Row | undefined> {
-    const store = this.database.transaction("rows").objectStore("rows");
+    const store = this.reading(["rows"]).objectStore("rows");
     return (await answered(store.get(key))) as StoredRow | undefined;
   }
 
   async rows(table: string): Promise<[string, Row][]> {
-    const store = this.database.transaction("rows").objectStore("rows");
+    const store = this.reading(["rows"]).objectStore("rows");
     const [keys, rows] = await Promise.all([
       answered(store.getAllKeys(ofTable(table))),
       answered(store.getAll(ofTable(table))),
@@ -240,7 +379,7 @@ export class IndexedStorage implements Storage {
   }
 
   async find({ prefix, isDown, limit }: Range): Promise<[string, Row][]> {
-    const index = this.database.transaction("rows").objectStore("rows").index("places");
+    const index = this.reading(["rows"]).objectStore("rows").index("places");
     // A list is behind all texts.
     const range = IDBKeyRange.bound(prefix, [...prefix, []]);
     if (isDown) return backwards(index, range, limit);
@@ -256,9 +395,7 @@ export class IndexedStorage implements Storage {
     const ids = unbuilt(this.memory.tables.get(table));
     if (!ids.length) return;
     for (let from: string | null = `${table}\n`; from !== null;) {
-      const built: Promise<string | null> = this.turn.then(() => this.buildFrom(table, from!));
-      this.turn = built.catch(() => undefined);
-      from = await built;
+      from = await this.inTurn((): Promise<string | null> => this.buildFrom(table, from!));
     }
     await this.transaction((work) => built(work, table, ids));
   }
@@ -268,8 +405,10 @@ export class IndexedStorage implements Storage {
     // The index counts only once a later transaction, which is flushed, says that it is whole.
     const transaction = this.begun("relaxed");
     const end = ended(transaction);
+    end.catch(() => undefined);
     const store = transaction.objectStore("rows");
     const range = IDBKeyRange.bound(from, `${table}\n\uffff`, true);
+    await this.checkTerm(transaction);
     const [keys, rows] = await Promise.all([
       answered(store.getAllKeys(range, BUILT_ROWS_MAX)),
       answered(store.getAll(range, BUILT_ROWS_MAX)),
@@ -288,15 +427,25 @@ export class IndexedStorage implements Storage {
     this.database.close();
   }
 
-  async wipe(): Promise<void> {
-    this.database.close();
-    await answered(indexedDB.deleteDatabase(this.database.name));
+  wipe(): Promise<void> {
+    return this.inTurn(() => this.clear());
+  }
+
+  private async clear(): Promise<void> {
+    // Not deleted: that would wait for the other tabs, which have it open.
+    const transaction = this.begun();
+    const end = ended(transaction);
+    end.catch(() => undefined);
+    const tabs = transaction.objectStore(TABS);
+    await this.checkTerm(transaction);
+    for (const store of STORES) transaction.objectStore(store).clear();
+    tabs.put(this.term, TERM);
+    await end;
     Object.assign(this.memory, newMemory());
   }
 }
 
-async function loaded(database: IDBDatabase): Promise<Memory> {
-  const transaction = database.transaction(SMALL);
+async function loaded(transaction: IDBTransaction): Promise<Memory> {
   const read = async <T>(name: string): Promise<[string, T][]> => {
     const store = transaction.objectStore(name);
     const [keys, values] = await Promise.all([
@@ -413,15 +562,47 @@ export const answered = <T>(request: IDBRequest<T>): Promise<T> =>
     request.onerror = () => reject(failed(request.error));
   });
 
+const read = (store: IDBObjectStore, key: IDBValidKey): Promise<unknown> =>
+  answered<unknown>(store.get(key));
+
 export const ended = (transaction: IDBTransaction): Promise<void> =>
   new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve();
     transaction.onabort = () => reject(failed(transaction.error));
   });
 
+function tried<T>(action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    throw failed(error);
+  }
+}
+
+/** End a transaction without its writes, unless it has ended already. */
+function aborted(transaction: IDBTransaction): void {
+  try {
+    transaction.abort();
+  } catch {
+    // It failed by itself, and its error is told.
+  }
+}
+
+const ELSEWHERE = "OPEN_IN_ANOTHER_TAB";
+
+/** Another tab writes. */
+export const isElsewhere = (): LakeSyncError =>
+  fault(ELSEWHERE, "another tab of this browser has the client open: use it there");
+export const isLost = (error: unknown): error is LakeSyncError =>
+  error instanceof LakeSyncError && error.code === ELSEWHERE;
+
+const isNewer = (): LakeSyncError =>
+  fault("UPGRADE_REQUIRED", "a newer release of the app has opened its database: reload the page");
+
 /** What a browser's error means to an app. */
 export function failed(error: unknown): LakeSyncError {
   const name = error instanceof DOMException ? error.name : "";
+  if (name === "VersionError") return isNewer();
   if (name === "QuotaExceededError") {
     return fault("STORAGE_FULL", "the browser has no room left for this site; nothing was written");
   }
