@@ -9,32 +9,45 @@
 import {
   createContext,
   createElement,
+  useCallback,
   useContext,
   useMemo,
+  useState,
   useSyncExternalStore,
   type ReactNode,
 } from "react";
 
+import type { Action, ActionDescription, Actions } from "./actions.js";
 import type { Client, OutboxEntry, QueriedRow, Query, ShownConflict, Status } from "./client.js";
 import type { LakeSyncError } from "./errors.js";
 
 // --- the client -----------------------------------------------------------------------------------
 
-const Context = createContext<Client | null | undefined>(undefined);
+interface Given {
+  readonly client: Client | null;
+  /** For `useAction` and `useActionDiscovery`. */
+  readonly actions?: Actions | null;
+}
+
+const Context = createContext<Given | null>(null);
 
 /** Give a client to all components below; null while it is being opened, and on a server. */
-export function LakeSyncProvider(given: {
-  readonly client: Client | null;
-  readonly children?: ReactNode;
-}): ReactNode {
-  return createElement(Context.Provider, { value: given.client }, given.children);
+export function LakeSyncProvider({
+  client,
+  actions = null,
+  children,
+}: Given & { readonly children?: ReactNode }): ReactNode {
+  const value = useMemo(() => ({ client, actions }), [client, actions]);
+  return createElement(Context.Provider, { value }, children);
 }
 
-function useClient(): Client | null {
-  const client = useContext(Context);
-  if (client === undefined) throw new Error("put a LakeSyncProvider above this component");
-  return client;
+function useGiven(): Given {
+  const given = useContext(Context);
+  if (!given) throw new Error("put a LakeSyncProvider above this component");
+  return given;
 }
+
+const useClient = (): Client | null => useGiven().client;
 
 /** The client, where it is known to be open. */
 export function useLakeSync(): Client {
@@ -67,11 +80,11 @@ interface Store<T> {
 /** How long a value that was waited for is kept without anyone who shows it. */
 const UNSHOWN_MS_MAX = 5_000;
 
-const sources = new WeakMap<Client, Map<string, Source<unknown>>>();
+const sources = new WeakMap<object, Map<string, Source<unknown>>>();
 
-function storeOf<T>(client: Client, name: string, initial: T, start: Start<T>): Store<T> {
-  const named = (sources.get(client) ?? new Map()) as Map<string, Source<T>>;
-  sources.set(client, named);
+function storeOf<T>(of: object, name: string, initial: T, start: Start<T>): Store<T> {
+  const named = (sources.get(of) ?? new Map()) as Map<string, Source<T>>;
+  sources.set(of, named);
   let last = initial;
   const get = (): T => (last = named.get(name)?.value ?? last);
 
@@ -265,3 +278,108 @@ export function useMutation(): Mutation {
     [client],
   );
 }
+
+// --- actions --------------------------------------------------------------------------------------
+
+export interface ActionState {
+  /** Queue an action; it is durable when this is answered, and done once. */
+  readonly run: Actions["run"];
+  /** The action that is followed: the one that this component ran last. */
+  readonly action: Action | null;
+  /** Whether there is one that has not ended. */
+  readonly isPending: boolean;
+}
+
+/**
+ * Run actions, and follow how the last one goes.
+ *
+ * @param actionId - one to follow until this component runs another, as after a reload
+ */
+export function useAction(actionId = ""): ActionState {
+  const { actions = null } = useGiven();
+  const [ran, setRan] = useState("");
+  const id = ran || actionId;
+  const store = useMemo(
+    () =>
+      actions && id
+        ? storeOf<Action | null>(actions, `action ${id}`, null, followed(actions, id))
+        : null,
+    [actions, id],
+  );
+  const action = useStore(store, null);
+  const run = useCallback<Actions["run"]>(
+    async (...given) => {
+      if (!actions) throw new Error("give actions to the LakeSyncProvider");
+      const queued = await actions.run(...given);
+      if (queued.ok) setRan(queued.value.actionId);
+      return queued;
+    },
+    [actions],
+  );
+  const isOpen = !action || action.status === "waiting" || action.status === "sent";
+  return { run, action, isPending: id !== "" && isOpen };
+}
+
+const followed =
+  (actions: Actions, id: string): Start<Action | null> =>
+  (set) => {
+    let isOver = false;
+    const look = async (): Promise<void> => {
+      const found = await actions.find(id);
+      if (found.ok && !isOver) set(found.value);
+    };
+    const end = actions.onChange(() => void look());
+    void look();
+    return () => {
+      isOver = true;
+      end();
+    };
+  };
+
+export interface Discovery {
+  /** The actions that this client may run, by the names of their connectors. */
+  readonly connectors: Readonly<Record<string, readonly ActionDescription[]>>;
+  readonly isLoading: boolean;
+  readonly error: LakeSyncError | null;
+  /** Ask again. */
+  readonly refetch: () => void;
+}
+
+const UNKNOWN: Discovery = {
+  connectors: {},
+  isLoading: true,
+  error: null,
+  refetch: () => undefined,
+};
+
+/** The actions that the gateway lets this client run; asked once for all components that show them. */
+export function useActionDiscovery(): Discovery {
+  const { actions = null } = useGiven();
+  const store = useMemo(
+    () => actions && storeOf(actions, "describe", UNKNOWN, described(actions)),
+    [actions],
+  );
+  return useStore(store, UNKNOWN);
+}
+
+const described =
+  (actions: Actions): Start<Discovery> =>
+  (set, get) => {
+    let isOver = false;
+    const ask = async (): Promise<void> => {
+      set({ ...get(), isLoading: true, refetch });
+      const answer = await actions.describe();
+      if (isOver) return;
+      const done = { ...get(), isLoading: false };
+      set(
+        answer.ok
+          ? { ...done, connectors: answer.value, error: null }
+          : { ...done, error: answer.error },
+      );
+    };
+    const refetch = (): void => void ask();
+    refetch();
+    return () => {
+      isOver = true;
+    };
+  };

@@ -40,6 +40,8 @@ export function newGateway(refusing: Refusing = () => ""): (clientId: string) =>
 
   const answers = (path: string, body: any): object => {
     if (path.endsWith("/schema")) return { tables: [] };
+    if (path.endsWith("/actions")) return { connectors: { mail: [{ actionType: "send" }] } };
+    if (path.endsWith("/action")) return { results: body.actions.map(failed), serverHlc: "1" };
     return path.endsWith("/pull") ? pulled(body.since) : pushed(body.deltas);
   };
   return async (clientId) => {
@@ -58,6 +60,11 @@ export function newGateway(refusing: Refusing = () => ""): (clientId: string) =>
     return opened.value;
   };
 }
+
+const failed = ({ actionId }: { actionId: string }): object => {
+  const code = "ACTION_NOT_SUPPORTED";
+  return { actionId, code, message: "no such connector", retryable: false };
+};
 
 /** How many listen to a client. */
 export const listenersOf = (client: Client): number => {

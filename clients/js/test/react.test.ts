@@ -9,14 +9,18 @@ import { act, createElement as h, StrictMode, Suspense, type FC, type ReactNode 
 import { createRoot, hydrateRoot, type Root } from "react-dom/client";
 import { renderToString } from "react-dom/server";
 
-import type { Client, Query } from "../src/index.js";
+import { Actions } from "../src/actions.js";
+import { LakeSyncError, type Client, type Query } from "../src/index.js";
 import {
   LakeSyncProvider,
+  useAction,
+  useActionDiscovery,
   useLakeSync,
   useMutation,
   useQuarantined,
   useQuery,
   useSyncStatus,
+  type ActionState,
   type Mutation,
 } from "../src/react.js";
 import { listenersOf, openClient } from "./gateway.js";
@@ -233,4 +237,60 @@ test("edits, what waits and what was refused are shown as they change", async ()
   assert.equal(element.textContent, "1 wait, 0 refused ()");
   assert.equal(edits, first);
   await act(async () => root.unmount());
+});
+
+test("an action is followed from the click to its outcome", async () => {
+  const actions = new Actions(client);
+  let state!: ActionState;
+  const Button: FC<{ follows?: string }> = ({ follows = "" }) => {
+    state = useAction(follows);
+    return `${state.isPending} ${state.action?.status ?? "none"} ${state.action?.reason ?? ""}`;
+  };
+  const page = (props?: { follows: string }) =>
+    h(StrictMode, null, h(LakeSyncProvider, { client, actions }, h(Button, props)));
+  const [root, element] = await shown(page());
+  assert.equal(element.textContent, "false none ");
+
+  const { run } = state;
+  const queued = await act(() => state.run("mail", "send", { to: "ada" }));
+  await settled();
+  assert.ok(queued.ok);
+  assert.equal(element.textContent, "true waiting ");
+  assert.equal(state.run, run);
+
+  await act(() => actions.send());
+  await settled();
+  assert.equal(element.textContent, "false dead no such connector");
+  await act(async () => root.unmount());
+
+  const [again, other] = await shown(page({ follows: queued.value.actionId }));
+  assert.equal(other.textContent, "false dead no such connector");
+  await act(async () => again.unmount());
+  actions.close();
+  assert.equal(listenersOf(client), 0);
+});
+
+test("what a client may run is asked once, and again when it is wanted", async () => {
+  const actions = new Actions(client);
+  let asked = 0;
+  const describe = actions.describe.bind(actions);
+  actions.describe = () => (asked++ ? describe() : Promise.resolve(refusal));
+  const refusal = { ok: false, error: new LakeSyncError("UNREACHABLE", "no network") } as const;
+  let refetch = (): void => undefined;
+  const Shown: FC = () => {
+    const { connectors, isLoading, error, ...more } = useActionDiscovery();
+    refetch = more.refetch;
+    return `${isLoading} ${error?.code ?? ""} ${Object.keys(connectors).join()};`;
+  };
+  const page = h(LakeSyncProvider, { client, actions }, h(Shown), h(Shown));
+  assert.match(renderToString(page), /true\s+;/);
+  const [root, element] = await shown(page);
+  assert.equal(element.textContent, "false UNREACHABLE ;false UNREACHABLE ;");
+  assert.equal(asked, 1);
+
+  await act(async () => refetch());
+  await settled();
+  assert.equal(element.textContent, "false  mail;false  mail;");
+  await act(async () => root.unmount());
+  actions.close();
 });
