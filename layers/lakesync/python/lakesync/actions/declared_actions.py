@@ -90,7 +90,6 @@ class DeclaredAction(Settings):
         return value
 
     def supported(self) -> SupportedAction:
-        """Return its description for the list of actions."""
         return SupportedAction(self.name, self.description, self.params)
 
 
@@ -98,7 +97,6 @@ def message_of(run: Run, seconds: float) -> bytes:
     """Return an action as the JSON that outside systems receive.
 
     Args:
-        run: the action.
         seconds: the time of sending, since 1970.
     """
     body = {
@@ -153,7 +151,6 @@ def written(write: Callable[[], T]) -> T:
 
 
 def meaning(error: LakeSyncError) -> LakeSyncError:
-    """Return what an error of asking means for the client."""
     if isinstance(error, AdapterRefused) and error.field == CREDENTIALS:
         # Somebody will mend them: the action stays open until then.
         return AdapterFailed(error.message, retry_after_s=60)
@@ -215,11 +212,9 @@ class Webhook:
         self._resolve = resolve
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Return the declared actions."""
         return [action.supported() for action in self._settings.actions]
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
-        """Post it."""
         import httpx  # noqa: PLC0415 - only who posts needs it
 
         try:
@@ -381,7 +376,6 @@ class _Handler:
         self._outside = outside
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Return the declared actions."""
         return [action.supported() for action in self._settings.actions]
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
@@ -423,7 +417,6 @@ class EventBridge(_Handler):
     service = "events"
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
-        """Put the event."""
         entry = {
             "EventBusName": self._settings.bus,
             "Source": self._settings.source,

@@ -187,10 +187,7 @@ class Engine:
     """Runs one action at a time.
 
     Args:
-        runs: the record of actions.
         prepare: refuses what may not run; raises `LakeSyncError`.
-        token: returns a unique name.
-        wall_clock: the time.
         note: receives exceptions that a handler must not raise.
     """
 
@@ -280,7 +277,6 @@ class Engine:
         return result
 
     def _looked(self, handler: ActionHandler, run: Run) -> Result[Done, LakeSyncError] | None:
-        """Ask whether an action was done; None if it was not, and may be run."""
         looked = self._caught(lambda: handler.lookup(run))
         if isinstance(looked, Err):
             return Err(OutcomeUnknown(f"it is unknown whether it was done: {looked.error}"))
@@ -377,14 +373,12 @@ def done_outcome(action_id: str, done: Done, now_ms: int) -> ActionOutcome:
 
 
 def written_outcome(outcome: ActionOutcome) -> bytes:
-    """Write an outcome in its stored form."""
     fields = {"data": outcome.data, "hlc": outcome.server_hlc, "code": outcome.code,
               "message": outcome.message}  # fmt: skip
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def read_outcome(body: bytes) -> ActionOutcome:
-    """Read what `written` wrote."""
     fields = json.loads(body)
     return ActionOutcome("", fields["data"], fields["hlc"], fields["code"], fields["message"])
 

@@ -97,15 +97,10 @@ class ActionService:
     """Runs actions of clients, and lists them.
 
     Args:
-        store: the action handlers.
-        runs: the record of actions.
         secrets: those of the handlers.
         outside: what the operator lets handlers use.
         token: gives a name that is never given again.
-        wall_clock: the time.
-        audit: receives each action.
         bug: receives faults of ours, or of a handler.
-        epoch: gives a gateway's epoch.
     """
 
     def __init__(
@@ -140,9 +135,7 @@ class ActionService:
         """Run actions one after another; each has its own outcome.
 
         Args:
-            gateway: whose.
             asker: the caller, by a verified token.
-            push: the actions.
             left_ms: how long the caller still waits; an action that does not fit is not begun.
 
         Raises:
@@ -352,7 +345,6 @@ def made(
 
 
 def supported(handler: ActionHandler) -> dict[str, SupportedAction]:
-    """Return what a handler can do, by name."""
     return {action.name: action for action in handler.supported_actions()}
 
 
@@ -387,7 +379,6 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 
 def type_names() -> list[str]:
-    """Return the names of all types."""
     return names_in(GROUP, BUILT_IN)
 
 
@@ -429,7 +420,6 @@ class _Condition(Settings):
         return self
 
     def operand(self) -> Operand:
-        """Return the value for the comparison."""
         if isinstance(self.value, list):
             return tuple(self.value)
         if isinstance(self.value, str) and self.value.startswith(CLAIM_PREFIX):
@@ -445,7 +435,6 @@ class ClaimCondition(_Condition):
     )
 
     def holds(self, claims: Mapping[str, Any]) -> bool:
-        """Return whether it is true of a token."""
         return passes(ClaimFilter(claim_of(self.claim), self.op, self.operand()), claims)
 
 
@@ -455,7 +444,6 @@ class ParamCondition(_Condition):
     param: Annotated[str, Field(min_length=1, max_length=200)]
 
     def holds(self, params: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
-        """Return whether it is true of parameters."""
         value = params.get(self.param)
         if value is None or isinstance(value, dict | list):
             return False

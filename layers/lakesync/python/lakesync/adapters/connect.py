@@ -119,7 +119,6 @@ def database_adapter(
     It closes itself as a context manager; of a kind that a package adds, only if that does so too.
 
     Args:
-        url: the database's address.
         gateway: the gateway's id, or ``GATEWAY/FLOW``.
         credentials: for BigQuery, as `google_credentials` takes them, what a REST catalogue asks
             for, or what a package's kind takes; None for the default ones.
@@ -167,7 +166,6 @@ def history_archive(url: str, keeper: str, hosts: tuple[str, ...] = ()) -> Histo
 
     Args:
         url: the address of a bucket's folder, or of a database of PostgreSQL.
-        keeper: the gateway whose history it is.
         hosts: as for `database_adapter`.
 
     Raises:

@@ -88,7 +88,6 @@ def copy_table(
         source: the database whose history is read; its rows, if its history does not reach back
             far enough.
         target: the database that receives it.
-        table: the table's name.
         until: commits above this one are not copied.
         on_progress: called after each batch.
 
@@ -232,8 +231,6 @@ def archive_table(
 
     Args:
         source: the database whose history is moved.
-        archive: the archive that receives it.
-        table: the table's name.
         until: commits above this one are not moved.
         deltas_max: about how many deltas to move; a batch is moved whole.
 
@@ -332,11 +329,9 @@ class Composite(_Routed):
     routes: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
 
     def of(self, table: str) -> DatabaseAdapter:
-        """Return the database of a table."""
         return self.routes.get(table, self.default)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Return the tables of all databases, each from where it is routed to."""
         tables: dict[str, TableSchema | None] = {}
         for database in {id(each): each for each in (self.default, *self.routes.values())}.values():
             match database.tables():
@@ -347,7 +342,6 @@ class Composite(_Routed):
         return Ok(dict(sorted(tables.items())))
 
     def close(self) -> None:
-        """Close every database."""
         for database in (self.default, *self.routes.values()):
             database.close()
 
@@ -359,12 +353,10 @@ class _Primary(_Routed):
     primary: DatabaseAdapter
 
     def of(self, table: str) -> DatabaseAdapter:
-        """Return the one database."""
         del table
         return self.primary
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Return the tables."""
         return self.primary.tables()
 
 
@@ -399,7 +391,6 @@ class FanOut(_Primary):
         return Ok(lags)
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
-        """Forget what every secondary has taken, and no more."""
         try:
             marks = [each.mark(table).unwrap() for each in self.secondaries.values()]
         except LakeSyncError as error:
@@ -407,7 +398,6 @@ class FanOut(_Primary):
         return self.primary.forget_history(table, min([until, *marks]))
 
     def close(self) -> None:
-        """Close every database."""
         for database in (self.primary, *self.secondaries.values()):
             database.close()
 
@@ -471,12 +461,10 @@ class Lifecycle(_Primary):
         return archive.query_deltas_since(table, since, deltas_max)
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
-        """Forget the table's history in both."""
         forgotten = self.archive.forget_history(table, until)
         return forgotten.and_then(lambda _: self.primary.forget_history(table, until))
 
     def close(self) -> None:
-        """Close both databases."""
         self.primary.close()
         self.archive.close()
 

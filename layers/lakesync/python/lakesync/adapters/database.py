@@ -272,17 +272,14 @@ class NothingToQuery:
     """
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Do nothing; see `Materialisable`."""
         del table
         return Ok(0)
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return none."""
         del table
         return Ok(())
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return none; see `Fillable`."""
         return self.dead_letters(table)
 
 

@@ -35,8 +35,6 @@ def loaded(group: str, built_in: Mapping[str, str], name: str, wanted: type[T], 
     Args:
         group: the group of entry points.
         built_in: this package's own types, each with its module and name.
-        name: the type's name.
-        wanted: its class.
         noun: what people call it, for errors.
 
     Raises:
@@ -132,7 +130,6 @@ def added_kinds() -> list[str]:
 
 
 def database_kinds() -> list[str]:
-    """Return all kinds that can be declared."""
     return [*KINDS, *added_kinds()]
 
 

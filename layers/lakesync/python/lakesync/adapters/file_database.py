@@ -100,7 +100,6 @@ class Head:
     """Why, by row id."""
 
     def keys(self) -> set[str]:
-        """Return the keys of its files."""
         return {one.key for one in self.files} | {one.key for one in self.history}
 
 
@@ -108,7 +107,6 @@ class Heads:
     """The heads of one table.
 
     Args:
-        objects: where they are.
         prefix: what the keys of the table's objects begin with.
     """
 
@@ -118,7 +116,6 @@ class Heads:
         self._known = ("", Head())
 
     def newest(self) -> Head:
-        """Return the newest head."""
         for _ in range(_READS_MAX):
             page = self._objects.list_page(f"{self._prefix}heads/", keys_max=1)
             if not page.objects:
@@ -167,12 +164,10 @@ class Heads:
 
 
 def file_name(version: int, token: str) -> str:
-    """Return a name for a file of a version's."""
     return f"{version:0{_DIGITS}}-{token}.json.gz"
 
 
 def version_of(key: str) -> int:
-    """Return the version for which a file was written."""
     return int(key.rpartition("/")[2][:_DIGITS])
 
 
@@ -427,7 +422,6 @@ def forgetting(head: Head, until: Stamp) -> Head:
 
 
 def letters(table: str, head: Head) -> tuple[DeadLetter, ...]:
-    """Return the rows of a table that are refused."""
     ordered = sorted(head.refused, key=str.encode)
     return tuple(DeadLetter(table, row_id, head.refused[row_id]) for row_id in ordered)
 
@@ -442,11 +436,7 @@ ATTEMPTS_MAX: Final = 5
 
 
 class FileDatabase(LedgerDatabase[FileTables]):
-    """One gateway's deltas and rows. Not for several threads at once.
-
-    Args:
-        tables: what they are kept in.
-    """
+    """One gateway's deltas and rows. Not for several threads at once."""
 
     def __init__(self, tables: FileTables) -> None:
         self._tables = tables

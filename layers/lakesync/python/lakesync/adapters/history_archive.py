@@ -153,7 +153,6 @@ class HistoryArchive:
         return _answered(lambda: forget(self._folder(table), until))
 
     def close(self) -> None:
-        """Close the connection of objects that have one."""
         close = getattr(self._objects, "close", None)
         if close is not None:
             close()
@@ -364,7 +363,6 @@ class ArchiveFile(NamedTuple):
 
 
 def archived(after: Stamp, last: Stamp) -> ArchiveFile:
-    """Return a file as archiving names it."""
     return ArchiveFile(last, after, f"{after:020d}-{last:020d}.json.gz")
 
 
@@ -375,7 +373,6 @@ def rewritten(file: ArchiveFile, version: int) -> ArchiveFile:
 
 
 def file_named(name: str) -> ArchiveFile | None:
-    """Return the file of a name; None if it is none of an archive's."""
     parts = _NAME.fullmatch(name)
     return ArchiveFile(int(parts[2]), int(parts[1]), name, int(parts[3] or 0)) if parts else None
 
@@ -483,19 +480,13 @@ class Contents:
 
 
 class ArchiveFolder:
-    """The objects of one table's archive.
-
-    Args:
-        objects: the bucket.
-        prefix: the prefix of their keys.
-    """
+    """The objects of one table's archive."""
 
     def __init__(self, objects: LakeAdapter, prefix: str) -> None:
         self._objects = objects
         self._prefix = prefix
 
     def contents(self) -> Contents:
-        """Return the current contents of the archive."""
         for has_tries in (*[True] * _TRIES_MAX, False):
             # Indexes are listed behind the files: what this one names was there before.
             names = [one.removeprefix(self._prefix)
@@ -555,7 +546,6 @@ class ArchiveFolder:
         return removed
 
     def _put_rest(self, file: ArchiveFile) -> None:
-        """Put the part of a file that is read, as a file of its own."""
         try:
             rest = list(archived_in(file, self.body(file)))
         except NotFound:

@@ -265,7 +265,6 @@ def merged_images(
     """Return the states that rows get from images of them, and the rows to be removed.
 
     Args:
-        images: the current rows.
         stored: the states of those that are stored.
     """
     changed: dict[str, RowState] = {}
@@ -337,8 +336,6 @@ def deltas_behind(
     """Yield deltas behind a position, in order: at least ``deltas_max``, or all of them.
 
     Args:
-        since: the position.
-        deltas_max: when to stop reading.
         commits_after: returns the next commits behind a stamp with their records; none at the end.
     """
     after, count = since.commit - 1, 0
@@ -360,8 +357,6 @@ def check_refused(
     """Check that not too many rows of a table are refused.
 
     Args:
-        table: its name.
-        reasons: why each of them is refused.
         mend: what must be repaired then, for the message.
 
     Raises:

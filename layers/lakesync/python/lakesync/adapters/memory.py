@@ -52,14 +52,12 @@ class MemoryDatabase(NothingToQuery):
         self._tables: dict[str, _Table] = {}
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
-        """Note a schema."""
         table = self._table(schema.table)
         if table.schema is None or table.schema.version < schema.version:
             table.schema = schema
         return Ok(None)
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch."""
         table = self._table(batch.table)
         if table.mark < batch.after and table.mark < batch.last:
             return Err(missing_batch(batch, table.mark))
@@ -80,7 +78,6 @@ class MemoryDatabase(NothingToQuery):
         return Ok(Inserted(len(fresh), len(changed)))
 
     def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
-        """Merge rows into those that are there, and remove others."""
         table = self._table(images.table)
         if table.mark >= images.last:
             return Ok(Inserted())
@@ -98,13 +95,11 @@ class MemoryDatabase(NothingToQuery):
         return Ok(Inserted(0, len(changed) + len(gone)))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Return a table's mark."""
         return Ok(self._peek(table).mark)
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Return a table's history behind a position."""
         try:
             check_history(table, since, self._peek(table).forgotten)
         except CursorExpired as error:
@@ -115,16 +110,13 @@ class MemoryDatabase(NothingToQuery):
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Return one row."""
         known = self._peek(table)
         return Ok(values_of(known.rows.get(row_id, EMPTY), known.schema))
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Return the tables with their schemas."""
         return Ok({name: table.schema for name, table in sorted(self._tables.items())})
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Return a table's rows behind a row id."""
         ordered = sorted(self._peek(table).rows.items(), key=lambda row: row[0].encode())
         behind = {row: state for row, state in ordered if row.encode() > row_id.encode()}
         return Ok(row_page(behind, rows_max))
@@ -135,7 +127,6 @@ class MemoryDatabase(NothingToQuery):
         return Ok(behind[-1] if len(behind) == rows else "")
 
     def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take deltas as one commit, behind all there is."""
         mark = self._peek(batch.table).mark
         last = max(mark + 1, batch.last)
         deltas = [PlacedDelta(Position(last, at), one.delta) for at, one in enumerate(batch.deltas)]
@@ -144,12 +135,10 @@ class MemoryDatabase(NothingToQuery):
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Return some rows."""
         rows = self._peek(table).rows
         return Ok({row_id: rows[row_id] for row_id in row_ids if row_id in rows})
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
-        """Forget a table's deltas."""
         known = self._peek(table)
         known.forgotten = max(known.forgotten, min(until, known.mark))
         known.history = [
@@ -158,14 +147,12 @@ class MemoryDatabase(NothingToQuery):
         return Ok(None)
 
     def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Reset a table's mark and history."""
         known = self._table(table)
         self.forget_history(table, known.mark)
         known.mark = 0
         return Ok(None)
 
     def answers(self) -> Result[None, LakeSyncError]:
-        """Answer."""
         return Ok(None)
 
     def close(self) -> None:

@@ -93,10 +93,7 @@ def addresses_of(
     """Return the addresses at which a database's host may be connected to.
 
     Args:
-        host: as it was given.
-        port: the database's.
         listed: the operator's entries.
-        resolve: returns all addresses of a host.
 
     Raises:
         AdapterRefused: the host is none, or one of its addresses is neither public nor listed.
@@ -179,7 +176,6 @@ class _Allowed(NamedTuple):
 
     @classmethod
     def to(cls, host: str, listed: Sequence[str]) -> _Allowed:
-        """Read the entries."""
         names = [entry.lower() for entry in listed]
         domains = [entry[1:] for entry in names if entry.startswith("*.")]
         is_spelled = host in names
@@ -257,7 +253,6 @@ def context_of(mode: str, ca: str | None = None) -> ssl.SSLContext | None:
     """Return the context of a connection; None if TLS is not demanded.
 
     Args:
-        mode: one of `MODES`.
         ca: the file with the authorities' certificates; None for the system's.
 
     Raises:

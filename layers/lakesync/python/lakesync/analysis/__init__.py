@@ -108,7 +108,6 @@ class OpenedLake:
         """Return the rows of a table that are not deleted.
 
         Args:
-            table: its name, as `tables` gives it.
             columns: the columns to read, by the names they were written under; all if left out.
             as_of: a time (ISO-8601), a snapshot id or a commit stamp; now if left out.
             all_columns: with LakeSync's own columns, and with rows that are deleted.

@@ -235,7 +235,6 @@ class Lake:
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Return the schema of what `read` returns."""
         import pyarrow as pa
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 

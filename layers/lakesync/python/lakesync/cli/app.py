@@ -59,7 +59,6 @@ app = typer.Typer(
 
 
 def _named(*functions: Callable[..., None]) -> dict[str, Callable[..., None]]:
-    """Return commands by the names of their functions."""
     return {function.__name__.strip("_").replace("_", "-"): function for function in functions}
 
 

@@ -185,8 +185,6 @@ class AttachmentErasure:
     Args:
         buffer: stores the rows.
         objects: stores files, checkpoints and batches.
-        gateway: whose.
-        keys: the rows.
     """
 
     def __init__(

@@ -200,7 +200,6 @@ class LakeTables:
         self._catalogue = _catalogue_of(aws)
 
     def names(self) -> list[str]:
-        """Return the stack's tables, as ``database.table``."""
         return [f"{database}.{table.name}" for database, table in self._every() if self._own(table)]
 
     def foreign(self) -> Iterator[str]:

@@ -246,7 +246,6 @@ def sign(claims: Mapping[str, object], ttl_s: int, secret: str, now_s: int) -> s
 
 
 def subject(token: str) -> str | None:
-    """Return the subject of a token; None if it cannot be read."""
     import jwt
 
     try:
@@ -413,8 +412,6 @@ def audited(
     If the process is killed, the record stays `begun`: the outcome is not known.
 
     Args:
-        session: of the command.
-        operation: its name.
         target: what of the gateway it changes; never the id of a row.
         shows: gives the state that is changed.
         gateway: whose record it is, if not the command's; or `lakesync.ports.stores.STACK`.

@@ -393,7 +393,6 @@ def schemas_of(
     Any column may be null: a source that has none today may have some tomorrow.
 
     Args:
-        discovered: what the connector discovered.
         tables: the source's names of the tables, each with the gateway's.
     """
     return [

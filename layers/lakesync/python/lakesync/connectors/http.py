@@ -244,7 +244,6 @@ class Caller:
     Args:
         base: its URL, without a path at the end.
         outside: what the operator allows.
-        headers: the headers of each request.
         answer_s_max: how long an answer may take.
         refusal: reads a vendor's own way to say no, before the status is looked at.
 
@@ -292,11 +291,9 @@ class Caller:
         """Ask once.
 
         Args:
-            method: GET, POST, …
             path: below the base; or a whole URL, which must be of the same host.
             query: parameters; those that are None are left out.
             body: JSON, or bytes as they are.
-            headers: more of them.
 
         Raises:
             AdapterQuotaExceeded: the source limits requests; the error says for how long.
@@ -430,7 +427,6 @@ def changes_in(
     """Return records as changes, and those that violate the source's API.
 
     Args:
-        records: the source's.
         id_field: the field with the id; a record without it makes the whole answer unreadable.
         change_of: makes the change from a row id and its record, or fails.
     """

@@ -107,12 +107,6 @@ class Webhooks:
     def take(self, gateway: str, name: str, headers: Mapping[str, str], body: bytes) -> Taken:
         """Process a webhook: when this returns, its changes are durable. Safe to repeat.
 
-        Args:
-            gateway: the gateway's id.
-            name: the connector's.
-            headers: by names in lower case.
-            body: the received bytes.
-
         Raises:
             AuthFailed: no connector here accepts webhooks with that signature, or it is too old.
             Conflict: the connector is paused.

@@ -94,12 +94,9 @@ class LargePolls(Polls):
         """Read the large tables of a poll; the functions do the rest.
 
         Args:
-            gateway: the gateway's id.
             name: the connector's or flow's.
             lease: the lease that the poll handed over.
-            reads: reads stretches.
             at_once: how many stretches it is given at a time.
-            has_time: called before each time.
         """
         now_ms = self._wall_clock()
         if not self._is_wanted(gateway, name):
@@ -207,7 +204,6 @@ class _LargeTable:
             self._save(state)
 
     def _first_page(self, state: PollState) -> bool:
-        """Read a page as any poll does; return whether there are more."""
         work, route = self._work, self._route
         read = read_page(
             route.connector.read, work.source, state.cursors.get(work.source, ""), route.tables,
@@ -304,7 +300,6 @@ class StretchLetters:
         return StretchRead(rows, tuple(self.kept.values()), tuple(self.accepted))
 
     def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
-        """Keep a row with its reason."""
         self.accepted.discard((table, row_id))
         self.kept[table, row_id] = Letter(table, row_id, error, delta)
         if len(self.kept) > CONNECTOR_DEAD_LETTERS_MAX:
@@ -332,8 +327,6 @@ def read_stretch(
     Args:
         route: the source and the destination, with separate connections.
         work: the table and the poll that it belongs to.
-        stretch: its cursors.
-        wall_clock: the time.
         sleep: lets seconds pass.
     """
     letters = StretchLetters(work.known)
@@ -396,8 +389,6 @@ class OneWriter:
     """`lakesync.connectors.large_polls.ReadsStretches` by this process: one stretch at a time.
 
     Args:
-        route: the source and the destination.
-        wall_clock: the time.
         keep_s: the interval of renewals of the lease.
     """
 

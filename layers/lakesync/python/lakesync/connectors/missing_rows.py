@@ -178,7 +178,6 @@ class KnownRows:
         """Compare an object with a poll's listing; repeated in that poll, it gives the same.
 
         Args:
-            name: the object's name.
             poll_ms: the poll whose listing is complete.
             exist: asks the source which of some owners exist.
         """
@@ -212,7 +211,6 @@ class KnownRows:
 
 
 def _by_object(owners: Iterable[str]) -> dict[str, list[str]]:
-    """Return owners by the name of the object that they are in."""
     parted: dict[str, list[str]] = {}
     for owner in owners:
         is_number = owner.isascii() and owner.isdecimal()

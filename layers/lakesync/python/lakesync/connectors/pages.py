@@ -95,7 +95,6 @@ class Refused(NamedTuple):
 
 
 def client_id_of(name: str) -> str:
-    """Return the client id under which a connector writes."""
     return CONNECTOR_CLIENTS + name
 
 
@@ -123,11 +122,8 @@ def deltas_of(
     """Return the deltas of a page, and the rows that cannot become one.
 
     Args:
-        page: the page.
         source: the name of what was read: a table of the source, or its feed.
         tables: the source's tables, each with its name in the gateway.
-        client_id: the writer.
-        poll_ms: when the poll began.
     """
     deltas: list[Delta] = []
     refused = [
@@ -197,13 +193,9 @@ def read_page(
     """Read the page behind a cursor.
 
     Args:
-        read: reads of the source.
         source: a table of the source, or its feed.
-        cursor: the previous page's.
         tables: the source's tables, each with its name in the gateway.
-        client_id: the writer.
         rows_max: how many rows are requested.
-        poll_ms: when the poll began.
         dated: gives rows that came back their stamps.
 
     Raises:

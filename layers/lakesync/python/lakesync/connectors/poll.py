@@ -111,7 +111,6 @@ JOB_AGAIN_MS: Final = 6 * 3_600_000
 
 
 def may_ask(state: PollState, now_ms: int) -> bool:
-    """Return whether a job may be requested."""
     return not state.job_ms or state.job_moved or now_ms - state.job_ms >= JOB_AGAIN_MS
 
 
@@ -122,7 +121,6 @@ def is_large(connector: Connector, source: str, state: PollState, rows_min: int)
         connector: the source. If it fails to answer here, the table is read page by page, which may
             show the reason.
         source: its table, of which a page was read.
-        state: the poll's state.
         rows_min: from how many unread rows on a job reads it; 0 for never.
     """
     if not rows_min or not isinstance(connector, Divisible):
@@ -157,7 +155,6 @@ class PagePusher:
         name: the connector's, which determines the client that it writes as.
         route: says what is pushed of a page, and where.
         letters: the dead letters, for refused rows.
-        wall_clock: the time.
     """
 
     def __init__(self, name: str, route: Route, letters: Letters, wall_clock: WallClock) -> None:
@@ -170,7 +167,6 @@ class PagePusher:
         """Make all of a page durable; returns how many rows were pushed.
 
         Args:
-            read: the page.
             has_letters: whether there are dead letters, which may be withdrawn.
         """
         for row_id, error, table in read.refused:
@@ -240,8 +236,6 @@ class Poll:
         route: what is read, and what becomes of it; its feed is the first table, if it has one.
         letters: the dead letters, for refused rows.
         deletions: the deletions that were found by comparing.
-        save: saves the state.
-        wall_clock: the time.
         hand_over: saves the state for a job, which continues.
     """
 
@@ -273,7 +267,6 @@ class Poll:
 
         Args:
             state: the state of the poll; updated and saved with each page.
-            has_time: called before each page.
 
         Raises:
             Conflict: another process polls this connector; nothing more was saved.

@@ -107,10 +107,7 @@ class Polls:
         """Continue a connector's poll, or begin one.
 
         Args:
-            gateway: whose.
-            name: the connector's.
             lease: `Step.lease` of the call before in the same execution; 0 for its first.
-            has_time: called before each page.
         """
         now_ms = self._wall_clock()
         stored = self._store.connector(gateway, name)
@@ -251,12 +248,7 @@ class SchemaChange:
 
 
 class SourceSchema:
-    """The columns of one connector's source.
-
-    Args:
-        storage: the connector's.
-        definition: its settings.
-    """
+    """The columns of one connector's source."""
 
     def __init__(self, storage: Storage, definition: Definition) -> None:
         self._storage = storage

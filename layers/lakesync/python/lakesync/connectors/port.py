@@ -494,11 +494,6 @@ def signature_of(secret: str, webhook_id: str, seconds: int, body: bytes) -> str
 def standard_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> Signed:
     """Verify a delivery of `Standard Webhooks <https://www.standardwebhooks.com>`_.
 
-    Args:
-        secret: ``whsec_…``.
-        headers: by names in lower case.
-        body: the received bytes.
-
     Raises:
         AuthFailed: it is not signed with the secret.
     """

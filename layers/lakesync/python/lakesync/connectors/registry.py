@@ -42,7 +42,6 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 
 def type_names() -> list[str]:
-    """Return the names of all types."""
     return names_in(GROUP, BUILT_IN)
 
 
@@ -100,7 +99,6 @@ def configured(kind: Configurable, settings: object) -> BaseModel:
 
 
 def secret_names(kind: Configurable) -> frozenset[str]:
-    """Return the names of the settings that are secrets."""
     properties = kind.configuration.model_json_schema(by_alias=True).get("properties", {})
     return frozenset(
         name
@@ -148,7 +146,6 @@ class Definition:
         return source.get("connector", ""), source.get("configuration", {})
 
     def to_json(self) -> bytes:
-        """Write it."""
         return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -110,15 +110,12 @@ class PollState:
     """The latest changes of the source's schema: `lakesync.connectors.polls`."""
 
     def begins(self, source: str) -> int:
-        """Return when the poll began as of which a table is read."""
         return self.begun.get(source, self.poll_ms)
 
     def to_json(self) -> bytes:
-        """Write it."""
         return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False).encode()
 
     def note(self, error: LakeSyncError, now_ms: int, table: str = "") -> None:
-        """Note what went wrong."""
         self.fault = Fault(error.code, error.message[:1_000], now_ms, table)
 
 
@@ -174,7 +171,6 @@ class DeadLetters:
     """The dead letters of one connector: one object for each row, written before its cursor.
 
     Args:
-        storage: the connector's.
         begins: called before each one is written; see `counts_first`.
     """
 
@@ -230,7 +226,6 @@ class DeadLetters:
             self.changed = True
 
     def first(self, count: int) -> list[dict[str, Any]]:
-        """Return some of them."""
         read = (self._storage.read(_FOLDER, name) for name in sorted(self._names)[:count])
         return [letter for letter in read if letter is not None]
 
@@ -249,7 +244,6 @@ class Deletions:
     """The noted deletions of one connector, during one poll or webhook.
 
     Args:
-        storage: the connector's.
         may_note: False if another process may be polling: then nothing is written.
     """
 
@@ -264,7 +258,6 @@ class Deletions:
 
         Args:
             state: the connector's; when each table last had such a deletion.
-            source: the table that was read.
             page: what was read of it. If its connector dates its changes itself, it is unchanged.
             poll_ms: when the poll began as of which the table is read.
         """
@@ -357,11 +350,7 @@ def erase_rows(
     Safe to repeat, and to kill: the lease of an interrupted run ends within a minute.
 
     Args:
-        store: the registered connectors.
-        objects: the storage.
-        gateway: the gateway's id.
         keys: the rows, by their tables in the gateway.
-        wall_clock: the time.
     """
     waits_for = []
     for stored in store.connectors(gateway):

@@ -152,7 +152,6 @@ def text_form(fits: Callable[[str], object], sentence: str, **schema: Any) -> Fo
 
 
 def one_of(choices: Collection[str], instead: str = "") -> Form:
-    """Return the form of one of some words."""
     sentence = f"must be one of {', '.join(filter(None, choices))}{instead}"
     return text_form(choices.__contains__, sentence, enum=list(choices))
 
@@ -192,8 +191,6 @@ def checked(model: type[M], body: object, what: str, at: str = "") -> M:
     """Return what a body declares.
 
     Args:
-        model: what is declared.
-        body: the JSON value.
         what: what people call it.
         at: the path of the body.
 

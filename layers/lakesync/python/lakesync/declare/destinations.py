@@ -157,13 +157,11 @@ class DeclaredRows(Declaration):
     )
 
     def maps(self) -> dict[str, ColumnMap]:
-        """Return the maps that change something."""
         read = {table: one.made() for table, one in _sound(self.map).items()}
         return {table: one for table, one in read.items() if one != ColumnMap()}
 
 
 def rows_of(buckets: Sequence[DeclaredBucket] | None) -> SyncRules:
-    """Return buckets as rules."""
     return SyncRules(buckets=tuple(each.made() for each in buckets or ()))
 
 
@@ -192,7 +190,6 @@ def rows_faults(
 
 
 def _of_clients(bucket: DeclaredBucket, at: str) -> Iterator[Fault]:
-    """Yield faults for what only makes sense for a client."""
     if "write" in bucket.model_fields_set:
         yield Fault(f"{at}.write", "nobody writes through a destination; leave it out")
     for number, item in enumerate(bucket.filters or ()):
@@ -358,7 +355,6 @@ def kind_faults(
 def destination_reader(
     name: str, body: object, kinds: Callable[[], Collection[str]] = lambda: KINDS
 ) -> Callable[[GatewayConfig], Destination]:
-    """Return what reads a declaration by the configuration of the gateway."""
     return lambda config: read_destination(name, body, config, kinds())
 
 
@@ -368,10 +364,7 @@ def read_destination(
     """Read a declaration, as ``POST /admin/destinations`` accepts it.
 
     Args:
-        name: the destination's name.
-        body: the declaration.
         config: the gateway's; tables and columns that have a schema are checked against it.
-        kinds: the kinds of databases that there are.
 
     Raises:
         DestinationRefused: it is malformed, or does not fit the schemas; names every fault.

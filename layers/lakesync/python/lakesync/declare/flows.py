@@ -91,8 +91,6 @@ def minutes(most: int) -> Form:
 
 
 def settings(bytes_max: int) -> Form:
-    """Return the form of a connector's settings."""
-
     def read(value: object) -> object:
         if not isinstance(value, dict) or len(json.dumps(value)) > bytes_max:
             raise ValueError(f"must be an object of at most {bytes_max} bytes")
@@ -191,7 +189,6 @@ class DeclaredSchedule(Declaration):
 
 
 def _which(value: object) -> str | None:
-    """Return which form of an end is written."""
     if value == GATEWAY:
         return "<form gateway>"
     if not isinstance(value, dict):
@@ -235,10 +232,7 @@ def read_flow(
     """Read a declaration, as ``POST /admin/flows`` accepts it.
 
     Args:
-        body: the declaration.
         config: the gateway's; what is read from the gateway is checked against its schemas.
-        gateway: its id.
-        kinds: the kinds of databases that there are.
 
     Raises:
         FlowRefused: it is malformed, or it could not move anything; names every fault.
@@ -339,7 +333,6 @@ def _source(declared: DeclaredFlow, gateway: str) -> Source:
 
 
 def _to(declared: DeclaredFlow) -> Destination:
-    """Return which rows are sent where."""
     tables, rows = named(declared.tables), rows_of(declared.filter)
     maps, end = MappingProxyType(declared.maps()), declared.destination
     if not isinstance(end, DeclaredDatabaseEnd):

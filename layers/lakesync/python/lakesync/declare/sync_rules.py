@@ -181,7 +181,6 @@ class DeclaredRules(Declaration):
 
 
 def named(tables: Sequence[str] | None) -> frozenset[str]:
-    """Return the tables of a list as far as it could be read."""
     return frozenset({_NO_TABLE} if tables is None else (one or _NO_TABLE for one in tables))
 
 
@@ -200,9 +199,7 @@ def read_rules(
     """Read rules as ``POST /admin/sync-rules`` accepts them, with warnings.
 
     Args:
-        body: the rules.
         schemas: every registered schema, by table.
-        others: the tables that have none.
         strict: rules may name no table without a schema.
 
     Raises:

@@ -86,7 +86,6 @@ class TableContext:
         return self.destination.schema_of(self.table, self.config.schemas.get(self.table))
 
     def mark(self) -> Stamp:
-        """Return the commit up to which the table was delivered."""
         return self.database.mark(self.table).unwrap()
 
     def deltas_of(self, batch: Batch) -> tuple[list[PlacedDelta], int]:

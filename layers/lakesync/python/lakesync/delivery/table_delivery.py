@@ -80,7 +80,6 @@ class TableDelivery:
     """The work on one table of one destination, as a function does it.
 
     Args:
-        context: what it works with.
         large: takes over what is too large for a function; without it nothing is handed over.
         pace: the size of one write; the destination's own, unless it is given.
     """

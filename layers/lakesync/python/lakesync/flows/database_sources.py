@@ -115,7 +115,6 @@ class LedgerSource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - commits are dated
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the rows that changed after a cursor."""
         try:
             place = place_from(cursor) if cursor else self._begin(table)
             if place is None:
@@ -301,7 +300,6 @@ class Place(NamedTuple):
 
 
 def place_from(cursor: str) -> Place:
-    """Parse a cursor of `Place.text`."""
     return Place(*json.loads(cursor))
 
 
@@ -360,7 +358,6 @@ class PlainSource:
         self._opened: dict[str, SnapshotTable] = {}
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Check that the tables exist and have the columns of their keys."""
         try:
             for name in self._tables:
                 self._plan(name)
@@ -369,7 +366,6 @@ class PlainSource:
         return Ok(f"It has what is asked for: {plural(len(self._tables), 'table')}.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables, with the names of their columns in the gateway."""
         try:
             plans = {name: self._plan(name) for name in self._tables}
         except LakeSyncError as error:
@@ -393,7 +389,6 @@ class PlainSource:
         rows_max: int,
         poll_ms: int,
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the changes after a cursor."""
         at = _at(cursor)
         try:
             return Ok(self._page(table, cursor, at, rows_max, poll_ms))

@@ -284,7 +284,6 @@ _NOT_TO_LAKES: Final = (
 
 
 def flow_of(stored: StoredConnector) -> Flow | None:
-    """Return the flow that a connector is; None if it is not a flow."""
     definition = definition_from(stored.definition)
     if definition.type != FLOW:
         return None

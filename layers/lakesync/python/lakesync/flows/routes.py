@@ -352,14 +352,12 @@ class DatabaseSink:
         return mark, fresh
 
     def _move(self, table: str, mark: Stamp) -> Stamp:
-        """Move a table's mark to the present, and return it."""
         last = max(mark + 1, stamp(self._wall_clock()))
         batch = TableBatch(table, mark, last, (), self._schema_of(table))
         self._database.insert_deltas(batch).unwrap()
         return last
 
     def _fresh(self, table: str, items: list[tuple[int, Delta]]) -> list[Delta]:
-        """Return the deltas that change their rows."""
         row_ids = list({delta.row_id: None for _, delta in items})
         states = dict(self._database.rows_of(table, row_ids).unwrap())
         return [delta for _, delta in items if _changes(states, delta)]

@@ -76,7 +76,6 @@ class ChangeFiles:
 
         Args:
             applied: commits at or below it are left out.
-            at: the value of `SYNCED_AT`.
 
         Raises:
             ValidationFailed: an object is gone, or not a batch.

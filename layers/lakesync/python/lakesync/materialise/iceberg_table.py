@@ -74,7 +74,6 @@ class IcebergTable:
 
     @classmethod
     def load(cls, catalogue: Catalog, database: str, name: str) -> IcebergTable | None:
-        """Return a table; None if it does not exist."""
         try:
             return cls(catalogue.load_table((database, name)))
         except NoSuchTableError:
@@ -145,7 +144,6 @@ class IcebergTable:
         return place < len(ids) and ids[place] <= upper
 
     def read(self, task: FileScanTask, *names: str) -> pa.Table:
-        """Return the live rows of a file, with some columns or with all."""
         schema = self._table.schema()
         projected = schema.select(*names) if names else schema
         scan = ArrowScan(self._table.metadata, self._table.io, projected, AlwaysTrue())
@@ -249,11 +247,7 @@ class Part(NamedTuple):
 
 
 def data_files(metadata: TableMetadata, parts: Sequence[Part], io: FileIO) -> Iterator[DataFile]:
-    """Write rows, and give the files that contain them; none for no rows.
-
-    Args:
-        parts: what `parts_of` gave.
-    """
+    """Write rows, and give the files that contain them; none for no rows."""
     write_id = uuid4()
     packed = [
         (part.key, batches)

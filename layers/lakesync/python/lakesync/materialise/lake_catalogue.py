@@ -92,7 +92,6 @@ class LakeCatalogue:
         return made
 
     def as_json(self) -> str:
-        """Return the description as `from_json` reads it."""
         return json.dumps({one.name: getattr(self, one.name) for one in fields(self)})
 
     @property
@@ -133,11 +132,7 @@ class LakeCatalogue:
         return given
 
     def spark_settings(self, name: str, region: str, secret: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings with which Spark knows the catalogue by a name.
-
-        Args:
-            secret: as `read_secret` gives it.
-        """
+        """Return the settings with which Spark knows the catalogue by a name."""
         place = f"spark.sql.catalog.{name}"
         said = {"warehouse": self.warehouse}
         if self.is_glue:
@@ -163,7 +158,6 @@ class LakeCatalogue:
 
         Args:
             endpoint: of Glue and S3, if it is not AWS itself.
-            secret: as `read_secret` gives it.
             credentials: access key, its secret and session token; None for those of the process.
         """
         key, secret_key, token = credentials or ("", "", None)

@@ -320,7 +320,6 @@ class TableLayout(NamedTuple):
 
 
 def recorded_layout(properties: Mapping[str, str]) -> TableLayout | None:
-    """Return the layout that a table was last given; None if it never was."""
     text = properties.get(LAYOUT)
     if not text:
         return None

@@ -383,7 +383,6 @@ class Shares:
         return shares
 
     def read(self, name: str) -> Share | None:
-        """Return a share; None if there is none."""
         return self._read(name)[0]
 
     def change(self, name: str, to: Callable[[Share | None], Share | None]) -> Share | None:
@@ -445,7 +444,6 @@ class SharedViews:
         return {name: "its tables change all the time"}
 
     def wrong(self, share: Share) -> Mapping[str, str]:
-        """Return by view what `keep` would change."""
         if fault := size_fault(share):
             return {share.name: fault}
         viewed = as_viewed(share, self._database, self._stack)

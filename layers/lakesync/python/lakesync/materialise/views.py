@@ -403,11 +403,7 @@ class GlueViews:
     """The views of lake tables in the catalogue of an account."""
 
     def __init__(self, glue: Any) -> None:
-        """Prepare the work.
-
-        Args:
-            glue: a client of the service.
-        """
+        """Prepare the work."""
         self._glue = glue
 
     def keep(self, table: ViewedTable) -> Mapping[str, str]:
@@ -437,7 +433,6 @@ class GlueViews:
         return self.these_wrong(table, views_of(table, "athena"))
 
     def these_wrong(self, table: ViewedTable, views: Iterable[View]) -> Mapping[str, str]:
-        """Return by view what `keep_these` would change."""
         wanted = {view.name: table_input(table, view) for view in views}
         conditions = {name: self._condition(table, each) for name, each in wanted.items()}
         return {name: condition for name, condition in conditions.items() if condition}
@@ -453,7 +448,6 @@ class GlueViews:
                 self._glue.delete_table(DatabaseName=table.database, Name=name)
 
     def make_database(self, name: str, comment: str) -> None:
-        """Make a database, unless it exists."""
         try:
             self._glue.get_database(Name=name)
         except self._glue.exceptions.EntityNotFoundException:

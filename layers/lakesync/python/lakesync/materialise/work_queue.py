@@ -96,7 +96,6 @@ class LakeStore:
         return {one["Key"]: one["ETag"] for page in pages for one in page.get("Contents", [])}
 
     def read(self, key: str) -> StoredObject | None:
-        """Return an object; None if there is none."""
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=key)
         except self._client.exceptions.ClientError as error:

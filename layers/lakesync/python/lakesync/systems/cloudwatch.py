@@ -75,7 +75,6 @@ class CloudWatchSettings(Settings):
         return self
 
     def named(self) -> Mapping[str, str]:
-        """Return the table with its name in the gateway."""
         return {TABLE: "cloudwatch_datapoints"}
 
 
@@ -103,12 +102,7 @@ class Datapoint(NamedTuple):
 
 
 class CloudWatchConnector:
-    """`lakesync.connectors.port.Connector` of metrics of the stack's account and region.
-
-    Args:
-        settings: what is read.
-        client: gives the client of CloudWatch.
-    """
+    """`lakesync.connectors.port.Connector` of metrics of the stack's account and region."""
 
     def __init__(self, settings: CloudWatchSettings, client: Callable[[], Any]) -> None:
         self._settings = settings
@@ -128,14 +122,12 @@ class CloudWatchConnector:
         )
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the one table."""
         columns = tuple(SourceColumn(name, type_) for name, type_ in _COLUMNS.items())
         return Ok((SourceTable(TABLE, columns, key=("metric", "at")),))
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the datapoints of so many periods, of those that are over."""
         if table != TABLE:
             return Err(NotFound(f"there is no table {table[:60]}; there is {TABLE}"))
         return _tried(lambda: self._page(cursor, rows_max, poll_ms // 1000))

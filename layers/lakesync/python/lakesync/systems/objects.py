@@ -62,9 +62,7 @@ class ObjectsDatabase(FileDatabase):
     """One gateway's deltas and rows in one bucket. Not for several threads at once.
 
     Args:
-        objects: the bucket.
         prefix: the prefix of all keys; empty, or ending with a slash.
-        gateway: the gateway's id.
     """
 
     def __init__(self, objects: LakeAdapter, prefix: str, gateway: str) -> None:
@@ -76,7 +74,6 @@ class ObjectTables(FileTables):
     """The tables of one gateway.
 
     Args:
-        objects: the bucket.
         prefix: the prefix of the gateway's keys.
     """
 
@@ -86,12 +83,10 @@ class ObjectTables(FileTables):
         self._prefix = prefix
 
     def opened(self, table: str) -> tuple[Heads, ObjectTable]:
-        """Return the heads and the files of a table, be it there or not."""
         prefix = f"{self._prefix}{table}/"
         return Heads(self._objects, prefix), ObjectTable(self._objects, prefix)
 
     def names(self) -> Iterator[str]:
-        """Return the names of the tables that there may be."""
         keys = self._objects.list_objects(f"{self._prefix}.tables/")
         return (key.rpartition("/")[2] for key in keys)
 
@@ -108,12 +103,7 @@ _CACHED_ROWS_MAX: Final = 100_000
 
 
 class ObjectTable:
-    """One table's files.
-
-    Args:
-        objects: the bucket.
-        prefix: the prefix of the table's keys.
-    """
+    """One table's files."""
 
     def __init__(self, objects: LakeAdapter, prefix: str) -> None:
         self._objects = objects
@@ -202,7 +192,6 @@ class _Write:
         *,
         anew: bool,
     ) -> Head:
-        """Put the files, and give the next head."""
         lines = {row_id: row_line(self._definition, row_id, state)
                  for row_id, state in states.items() if state is not None}  # fmt: skip
         refused = {one: why for one, why in self._head.refused.items() if one not in states}
@@ -361,7 +350,6 @@ def _checked(definition: Definition, name: str, kind: str, value: bytes | None) 
 
 
 def state_in(text: bytes) -> RowState:
-    """Return the state that a line holds."""
     return decode_row_state(base64.b64decode(json.loads(text)[STATE]))
 
 
@@ -371,7 +359,6 @@ def rows_in(body: bytes) -> dict[str, bytes]:
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> list[bytes]:
-    """Return whole commits as a file has them."""
     return [
         json.dumps([commit, base64.b64encode(encode_records(d for _, d in placed)).decode()])
         .encode()
@@ -380,7 +367,6 @@ def commit_lines(deltas: Sequence[PlacedDelta]) -> list[bytes]:
 
 
 def commits_in(body: bytes) -> list[tuple[Stamp, bytes]]:
-    """Return the commits of a file with their records."""
     read = map(json.loads, lines_in(body))
     return [(commit, base64.b64decode(records)) for commit, records in read]
 

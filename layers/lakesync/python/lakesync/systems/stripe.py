@@ -110,7 +110,6 @@ class StripeSettings(Settings):
     url: str = Field(URL, max_length=255, description="https:// and the host.")
 
     def named(self) -> Mapping[str, str]:
-        """Return the tables, each with its name in the gateway."""
         return {table: f"stripe_{table}" for table in self.tables}
 
 
@@ -133,7 +132,6 @@ class StripeConnector:
         self._api = Caller(settings.url, outside, {"authorization": f"Bearer {key}"})
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Read one object of each table, and one event."""
         return _tried(self._checked)
 
     def _checked(self) -> str:
@@ -143,20 +141,17 @@ class StripeConnector:
         return f"{', '.join(self._tables)} and their events can be read."
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables that there are."""
         return Ok(tuple(_described(table) for table in TABLES))
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return changes behind a cursor."""
         if table not in TABLES:
             return Err(NotFound(f"there is no table {table[:60]}; there are {', '.join(TABLES)}"))
         limit = min(rows_max, PAGE_MAX)
         return _tried(lambda: self._page(table, cursor, limit, poll_ms // 1000))
 
     def close(self) -> None:
-        """Close the connection."""
         self._api.close()
 
     def _page(self, table: str, cursor: str, limit: int, poll_s: int) -> SourcePage:

@@ -124,15 +124,12 @@ class LateObjects:
         self._store = cache(make)
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object."""
         self._store().put_object(key, body, content_type)
 
     def get_object(self, key: str) -> bytes:
-        """Return an object's bytes."""
         return self._store().get_object(key)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Return some bytes of an object."""
         return self._store().get_range(key, start, size)
 
     def list_objects(self, prefix: str) -> list[str]:
@@ -140,7 +137,6 @@ class LateObjects:
         return self._store().list_objects(prefix)
 
     def delete_object(self, key: str) -> None:
-        """Remove an object."""
         self._store().delete_object(key)
 
 
@@ -148,10 +144,8 @@ _LEVEL: Final = 1
 
 
 def file_of(lines: Iterable[bytes]) -> bytes:
-    """Return a file of lines; the same lines give the same bytes."""
     return gzip.compress(b"".join(b"%b\n" % line for line in lines), _LEVEL, mtime=0)
 
 
 def lines_in(body: bytes) -> list[bytes]:
-    """Return the lines of a file."""
     return gzip.decompress(body).splitlines()

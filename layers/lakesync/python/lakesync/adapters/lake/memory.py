@@ -35,13 +35,11 @@ class MemoryAdapter:
         self._lock = threading.Lock()
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object."""
         del content_type
         check_key(key)
         self._objects[key] = (bytes(body), datetime.now(UTC))
 
     def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
-        """Store an object unless there is one."""
         with self._lock:
             if key in self._objects:
                 return False
@@ -49,18 +47,15 @@ class MemoryAdapter:
             return True
 
     def get_object(self, key: str) -> bytes:
-        """Return an object's bytes."""
         return self._one(key)[0]
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Return some bytes of an object."""
         body = self.get_object(key)
         if start >= len(body):
             raise NotFound(f"the object {key} ends before {start}")
         return body[start : start + size]
 
     def head_object(self, key: str) -> ObjectHead:
-        """Return the description of an object."""
         body, modified_at = self._one(key)
         return ObjectHead(key, len(body), hashlib.sha256(body).hexdigest(), modified_at)
 
@@ -69,7 +64,6 @@ class MemoryAdapter:
         return sorted((key for key in self._objects if key.startswith(prefix)), key=str.encode)
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
-        """Return some objects under a prefix."""
         check_page(keys_max)
         behind = [key for key in self.list_objects(prefix) if key.encode() > after.encode()]
         return ObjectPage(
@@ -77,11 +71,9 @@ class MemoryAdapter:
         )
 
     def delete_object(self, key: str) -> None:
-        """Remove an object."""
         self._objects.pop(key, None)
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        """Remove objects."""
         for key in keys:
             self.delete_object(key)
 
@@ -126,22 +118,18 @@ class MemorySignedObjects:
         """What is stored, by key."""
 
     def size_of(self, key: str) -> int | None:
-        """Return the bytes of an object; None if there is none."""
         content = self.objects.get(key)
         return None if content is None else len(content)
 
     def sign_put(self, key: str, size_bytes: int, digest: str) -> SignedRequest:
-        """Sign the request that stores an object."""
         return self._sign(_Signed(key, size_bytes=size_bytes, digest=digest))
 
     def begin_upload(self, key: str) -> str:
-        """Begin an upload in parts."""
         upload = uuid4().hex
         self._uploads[upload] = _Upload(key)
         return upload
 
     def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
-        """Return the parts that are there; None if there is no such upload."""
         known = self._uploads.get(upload)
         if known is None or known.key != key:
             return None
@@ -150,13 +138,11 @@ class MemorySignedObjects:
     def sign_part(
         self, key: str, upload: str, number: int, size_bytes: int, digest: str
     ) -> SignedRequest:
-        """Sign the request that stores a part."""
         return self._sign(_Signed(key, False, upload, number, size_bytes, digest))
 
     def end_upload(
         self, key: str, upload: str, tags: Mapping[int, str], digests: Sequence[str]
     ) -> None:
-        """Make an object of all parts, unless it is there."""
         with self._lock:
             known = self._uploads.get(upload)
             if key in self.objects or known is None or known.key != key:
@@ -168,7 +154,6 @@ class MemorySignedObjects:
             del self._uploads[upload]
 
     def sign_get(self, key: str, media_type: str) -> SignedRequest:
-        """Sign the request that reads an object."""
         del media_type
         return self._sign(_Signed(key, reads=True))
 

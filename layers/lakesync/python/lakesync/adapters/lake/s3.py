@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 
 
 class S3Objects:
-    """`lakesync.ports.ObjectStore` on S3.
-
-    Args:
-        bucket: the bucket's name.
-        client: a boto3 S3 client.
-    """
+    """`lakesync.ports.ObjectStore` on S3."""
 
     def __init__(self, bucket: str, client: Any) -> None:
         self._bucket = bucket
@@ -123,7 +118,6 @@ class S3SignedObjects:
     """`lakesync.ports.SignedObjects` on S3.
 
     Args:
-        bucket: the bucket's name.
         client: a boto3 S3 client that signs by version 4, for the bucket's own region.
         url_s: how long a signed address may be used.
     """
@@ -134,7 +128,6 @@ class S3SignedObjects:
         self._url_s = url_s
 
     def size_of(self, key: str) -> int | None:
-        """Return the bytes of an object; None if there is none."""
         # Not HEAD: without permission to list the bucket, it answers 403 for a missing object.
         answer = self._asked(
             key, lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
@@ -143,7 +136,6 @@ class S3SignedObjects:
         return sizes[0] if sizes else None
 
     def sign_put(self, key: str, size_bytes: int, digest: str) -> SignedRequest:
-        """Sign the request that stores an object."""
         checksum = _base64(digest)
         fields = {"ContentLength": size_bytes, "ChecksumSHA256": checksum, "ContentType": _BYTES}
         url = self._sign("put_object", Key=key, IfNoneMatch=_NOTHING_YET, **fields)
@@ -151,7 +143,6 @@ class S3SignedObjects:
         return SignedRequest(url, headers | _of_content(size_bytes, checksum))
 
     def begin_upload(self, key: str) -> str:
-        """Begin an upload in parts."""
         answer = self._asked(
             key,
             lambda: self._client.create_multipart_upload(
@@ -161,7 +152,6 @@ class S3SignedObjects:
         return str(answer["UploadId"])
 
     def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
-        """Return the parts that are there; None if there is no such upload."""
         try:
             # A page has 1,000 parts, which is more than a file has.
             answer = self._client.list_parts(Bucket=self._bucket, Key=key, UploadId=upload)
@@ -176,7 +166,6 @@ class S3SignedObjects:
     def sign_part(
         self, key: str, upload: str, number: int, size_bytes: int, digest: str
     ) -> SignedRequest:
-        """Sign the request that stores a part."""
         checksum = _base64(digest)
         place = {"UploadId": upload, "PartNumber": number}
         content = {"ContentLength": size_bytes, "ChecksumSHA256": checksum}
@@ -186,7 +175,6 @@ class S3SignedObjects:
     def end_upload(
         self, key: str, upload: str, tags: Mapping[int, str], digests: Sequence[str]
     ) -> None:
-        """Make an object of all parts, unless it is there."""
         parts = [
             {"PartNumber": number, "ETag": tags[number], "ChecksumSHA256": _base64(digest)}
             for number, digest in enumerate(digests, 1)
@@ -264,8 +252,6 @@ class SqsQueue:
     """`lakesync.ports.Queue` on SQS.
 
     Args:
-        url: the queue's URL.
-        client: a boto3 SQS client.
         delay_s: how long a sent message is delayed.
     """
 

@@ -56,7 +56,6 @@ class S3Adapter(S3Objects):
     """`lakesync.adapters.lake.adapter.LakeAdapter` on one S3 bucket.
 
     Args:
-        bucket: the bucket's name.
         client: a boto3 S3 client; `s3_adapter` makes one.
     """
 
@@ -66,7 +65,6 @@ class S3Adapter(S3Objects):
         super().put_object(key, body, content_type)
 
     def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
-        """Store an object unless there is one, by ``If-None-Match``."""
         check_key(key)
         with self._translated(key):
             try:
@@ -84,7 +82,6 @@ class S3Adapter(S3Objects):
         return True
 
     def head_object(self, key: str) -> ObjectHead:
-        """Return the description of an object."""
         with self._translated(key):
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
         return ObjectHead(
@@ -92,7 +89,6 @@ class S3Adapter(S3Objects):
         )
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
-        """Return some objects under a prefix, in one request."""
         check_page(keys_max)
         behind = {"StartAfter": after} if after else {}
         with self._translated(prefix):
@@ -106,7 +102,6 @@ class S3Adapter(S3Objects):
         return ObjectPage(heads, bool(answer.get("IsTruncated")))
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        """Remove objects, as many in one request as S3 takes."""
         left = iter(keys)
         while some := list(islice(left, PAGE_KEYS_MAX)):
             with self._translated(some[0]):
@@ -165,7 +160,6 @@ def s3_adapter(
     """Return the adapter of a bucket; nothing is connected yet.
 
     Args:
-        bucket: its name.
         endpoint: of MinIO (``http://minio:9000``) or R2 (``https://<account>.r2.cloudflarestorage.com``);
             without one, ``AWS_ENDPOINT_URL_S3`` or AWS's own.
         region: ``auto`` for R2; without one, the environment's.

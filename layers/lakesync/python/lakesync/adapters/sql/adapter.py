@@ -161,7 +161,6 @@ class QueryTables:
             )
 
     def remove(self, cursor: Cursor, ledger: Ledger, table: str, row_ids: Sequence[str]) -> None:
-        """Remove rows for good, from the ledger too."""
         if row_ids:
             ledger.remove_states(table, row_ids)
             self._tables[table].remove(cursor, row_ids)
@@ -277,7 +276,6 @@ class DestinationTable:
         cursor.execute(f"ALTER TABLE {self._quoted} {change}", ())
 
     def _definitions(self) -> dict[str, str]:
-        """Return the SQL type of each column."""
         keys = self.definition.keys
         keyed = {*keys, self.definition.external_id}
         kinds = {ROW_ID: self._dialect.column_type("string", in_key=True)}
@@ -306,7 +304,6 @@ class DestinationTable:
         return refused
 
     def remove(self, cursor: Cursor, row_ids: Sequence[str]) -> None:
-        """Remove rows, whether deleted rows are kept or not."""
         nothing = [None] * len(self._columns)
         self._load(cursor, [Row(row_id, EPOCH, nothing) for row_id in row_ids])
         cursor.execute(self._removal(_DELETED_SPAN), (0, len(row_ids)))
@@ -389,8 +386,6 @@ class SqlAdapter(LedgerDatabase["Ledger"]):
     """One gateway's deltas and rows in one SQL database. Not for several threads at once.
 
     Args:
-        dialect: the database, and how to connect to it.
-        gateway: the gateway's id.
         history_ms: how long history is kept, counted back from a batch, which forgets what is
             older; None keeps all, as an archive needs.
     """
@@ -401,8 +396,6 @@ class SqlAdapter(LedgerDatabase["Ledger"]):
         self._history_ms = history_ms
 
     def answers(self) -> Result[None, LakeSyncError]:
-        """Connect, and create nothing."""
-
         def asked(cursor: Cursor, _: Ledger) -> None:
             cursor.execute("SELECT 1")
 

@@ -84,7 +84,6 @@ class Ledger:
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
     def save_mark(self, table: str, mark: Stamp) -> None:
-        """Set a table's mark."""
         self._cursor.execute(
             "UPDATE lakesync_marks SET mark = %s WHERE gateway = %s AND table_name = %s",
             (mark, self.gateway, table),
@@ -167,7 +166,6 @@ class Ledger:
         return self._upserting("rows", table, rows)
 
     def remove_states(self, table: str, row_ids: Sequence[str]) -> None:
-        """Remove the states of rows, as if they had never been."""
         for condition, values in self._among(row_ids):
             self._cursor.execute(
                 "DELETE FROM lakesync_rows WHERE gateway = %s AND table_name = %s "  # noqa: S608 - ours
@@ -192,7 +190,6 @@ class Ledger:
         )
 
     def save_dead_letters(self, table: str, letters: Sequence[DeadLetter]) -> None:
-        """Replace a table's dead letters."""
         self._cursor.execute(
             "DELETE FROM lakesync_dead_letters WHERE gateway = %s AND table_name = %s",
             (self.gateway, table),
@@ -316,7 +313,6 @@ class Transactions:
             connection.close()
 
     def run(self, work: Callable[[Cursor, Ledger], T]) -> T:
-        """Run work in one transaction."""
         with self._translated():
             if self._connection is None:
                 self._connection = self._dialect.connect()
@@ -386,7 +382,6 @@ class Definition:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns of its primary key."""
         return (self.schema.primary_key if self.schema else ()) or (ROW_ID,)
 
     @property
@@ -437,13 +432,11 @@ class Definition:
         return replace(self, columns=columns, schema=newest)
 
     def to_json(self) -> str:
-        """Write the definition as JSON, for `from_json`."""
         schema = schema_to_json(self.schema) if self.schema else None
         return json.dumps({"columns": dict(self.columns), "schema": schema})
 
 
 def from_json(table: str, text: str) -> Definition:
-    """Parse a definition that `Definition.to_json` wrote."""
     body = json.loads(text)
     schema = schema_from_stored(body["schema"]) if body["schema"] else None
     return Definition(table, body["columns"], schema)
@@ -457,7 +450,6 @@ def sql_name(column: str) -> str:
 
 
 def digested(name: str) -> str:
-    """Return a unique name."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
     plain = "".join(character if character.isalnum() else "_" for character in name[:40])
     return f"c_{plain}_{digest}" if plain.isascii() else f"c_{digest}"
@@ -496,7 +488,6 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def deleted_at(state: RowState) -> datetime:
-    """Return when a row was deleted, from a state that has only a deletion."""
     return EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
 
 
@@ -531,7 +522,6 @@ class RowConverter:
         self._converters = [(name, converter(kind)) for name, kind in columns.items()]
 
     def converted(self, states: Mapping[str, RowState]) -> Converted:
-        """Return rows in the form of the destination."""
         rows: list[Row] = []
         refused: list[DeadLetter] = []
         for row_id, state in states.items():

@@ -33,7 +33,6 @@ class QuestionMarks:
         self.close = connection.close
 
     def cursor(self) -> Any:
-        """Return a cursor of a new transaction."""
         cursor = self._connection.cursor()
         if self._begin:
             cursor.execute(self._begin)
@@ -48,14 +47,11 @@ class _Cursor:
 
     @property
     def rowcount(self) -> int:
-        """Rows of the last statement."""
         count: int = self._cursor.rowcount
         return count
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> None:
-        """Run one statement."""
         self._cursor.execute(_marked(statement), parameters)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run one statement for each row."""
         self._cursor.executemany(_marked(statement), rows)

@@ -58,7 +58,6 @@ class Steps:
 
     @property
     def table(self) -> str:
-        """The rows' table."""
         return self.keys[0][0]
 
     def go_on(self) -> str:

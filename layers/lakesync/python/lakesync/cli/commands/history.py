@@ -384,7 +384,6 @@ class Opened(NamedTuple):
 
 
 def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
-    """Open the places where all deltas of a table are."""
     from lakesync.analysis.lake import Lake
     from lakesync.analysis.lake_queries import LakeChanges
 

@@ -185,7 +185,6 @@ def events(description: Description, silent_s: float, renew_s: float) -> list[Ev
     """Return everything that is on the bill.
 
     Args:
-        description: the stack.
         silent_s: how long a connection is silent before its client sends a keep-alive, and every
             second time a pull.
         renew_s: how long a connection is kept.
@@ -274,11 +273,7 @@ def _merges(
     """Yield merges into the lake, and the daily joining of its small files.
 
     Args:
-        description: of the stack.
-        flushes: of all gateways.
-        tables: of each flush.
         edits: of each flush; a table of which more than are small is left to a Glue run.
-        intervals: in which there are flushes.
     """
     batches = flushes * tables
     by_function = description.lake == "small-batches" and edits / tables <= SMALL_BATCH_DELTAS

@@ -86,7 +86,6 @@ def request(answer_bytes: float, *, is_known: bool = False) -> Count:
     """Return a request of the HTTP API, whoever answers it.
 
     Args:
-        answer_bytes: of the answer.
         is_known: the same token was checked within the last minute, and is not checked again.
     """
     answered = _HTTP + Count({"egress_gb": answer_bytes / _GB}, "hour: bytes of answers")
@@ -204,8 +203,6 @@ def flush(tables: float, edits: float, databases: float, *, lake: bool) -> Count
     """Return a flush of a gateway whose tables all have edits.
 
     Args:
-        tables: the tables.
-        edits: edits of all of them together.
         databases: to each of which each table is announced by itself.
         lake: whether they are announced to the lake.
     """

@@ -149,7 +149,6 @@ class Ahead:
         return self.given.get(name, DEFAULTS[name])
 
     def numbers(self, name: str) -> list[int]:
-        """Return a parameter that is a list of numbers."""
         return [int(each) for each in self.parameter(name).split(",")]
 
 

@@ -325,16 +325,13 @@ class Asker(NamedTuple):
 
     @property
     def account(self) -> str:
-        """Its account."""
         return self.arn.split(":")[4]
 
     @property
     def root(self) -> str:
-        """The account, as policies name it."""
         return ":".join([*self.arn.split(":")[:5], "root"])
 
     def context(self) -> Mapping[str, str]:
-        """Return what conditions may ask for."""
         return {
             "kms:calleraccount": self.account,
             "kms:viaservice": f"s3.{self.region}.amazonaws.com",

@@ -116,7 +116,6 @@ class Function:
 
 
 def check_functions(deployed: Deployed) -> list[Diagnosis]:
-    """Check every function of the stack."""
     client = deployed.client("lambda")
     functions = [
         _described(client, resource.logical, resource.physical)
@@ -278,7 +277,6 @@ def check_quotas(deployed: Deployed) -> list[Diagnosis]:
 
 
 def check_service_quotas(deployed: Deployed) -> list[Diagnosis]:
-    """Check the quotas that only Service Quotas knows."""
     if deployed.is_local:
         return [note(f"not asked: {NO_QUOTAS}")]
     needed = _needs(deployed)

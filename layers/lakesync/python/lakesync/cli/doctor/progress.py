@@ -70,7 +70,6 @@ class Schedule:
 
 
 def check_schedules(deployed: Deployed) -> list[Diagnosis]:
-    """Check every schedule of the stack."""
     groups = {item.logical: item.physical for item in deployed.of_kind(f"{_KIND}Group")}
     group = groups.get(_GROUP, _DEFAULT)
     schedules = [
@@ -183,7 +182,6 @@ class Queue:
 
 
 def check_queues(deployed: Deployed) -> list[Diagnosis]:
-    """Check every queue that may be replayed."""
     return [state for name in QUEUES for state in queue_state(_queue(deployed, name))]
 
 
@@ -455,7 +453,6 @@ def check_connectors(deployed: Deployed) -> list[Diagnosis]:
 
 
 def source_of(gateway: str, stored: StoredConnector, now_s: float) -> Source:
-    """Return a connector's status, by its stored state."""
     from lakesync.connectors.registry import definition_from
     from lakesync.connectors.state import state_from
 

@@ -91,13 +91,11 @@ class Names:
         return {name: self.value(part) for name, part in node.items()}
 
     def holds(self, condition: Any) -> bool:
-        """Evaluate a condition, by its name or its definition."""
         if isinstance(condition, str):
             return self.holds(self.template["Conditions"][condition])
         return bool(self.value(condition))
 
     def ref(self, name: str) -> str:
-        """Return the value of ``Ref``."""
         pseudo = {
             "AWS::Partition": self.partition,
             "AWS::Region": self.region,
@@ -140,7 +138,6 @@ class Names:
         return shown
 
     def substituted(self, argument: Any) -> str:
-        """Return the value of ``Sub``."""
         text, own = argument if isinstance(argument, list) else (argument, {})
 
         def replaced(match: re.Match[str]) -> str:
@@ -282,7 +279,6 @@ def _statements(names: Names) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def needs_of(names: Names, role: str, statement: Mapping[str, Any]) -> Iterator[Need]:
-    """Yield the permissions of one statement of the template."""
     statement = names.value(statement)
     if not statement or statement["Effect"] != "Allow":
         return  # may be excluded by a condition

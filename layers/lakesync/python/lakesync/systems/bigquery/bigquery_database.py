@@ -71,8 +71,6 @@ class BigQueryAdapter(LedgerDatabase[BigQueryLedger]):
     """One gateway's deltas and rows in one BigQuery dataset. Not for several threads at once.
 
     Args:
-        jobs: the dataset, and its client.
-        gateway: the gateway's id.
         history_ms: how long history is kept, counted back from a batch; the first batch of a day
             forgets what is older. None keeps all.
     """
@@ -90,7 +88,6 @@ class BigQueryAdapter(LedgerDatabase[BigQueryLedger]):
         """Apply a batch as `insert_deltas` does, but other processes merge and stage its deltas.
 
         Args:
-            batch: the batch, without its deltas.
             written: the columns that the deltas may have.
             stage: stages the whole write; called again if another writer was first.
         """
@@ -285,8 +282,6 @@ def stage_rows(jobs: Jobs, work: BulkWrite, changes: Iterable[Change]) -> Iterat
     """Load the rows that deltas behind the mark change, and the rows that were refused earlier.
 
     Args:
-        jobs: the dataset.
-        work: the write.
         changes: grouped by row, in commit order within a row; rows in the order of their ids, so
             that BigQuery reads only a part of its table for their states.
     """

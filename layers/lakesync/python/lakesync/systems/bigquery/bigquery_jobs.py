@@ -103,7 +103,6 @@ class Jobs:
     # --- statements -------------------------------------------------------------------------------
 
     def query(self, statement: str, **parameters: str | int | Sequence[str]) -> list[Any]:
-        """Run a query and return its rows."""
         return self._asked(lambda: list(self._finished(statement, parameters)[1]))
 
     def change(self, statement: str, **parameters: str | int | Sequence[str]) -> int:
@@ -177,7 +176,6 @@ class Jobs:
         """Return what a statement would be and read, without running it; free.
 
         Args:
-            statement: the statement.
             parameters: the values of ``@p0``, ``@p1`` and so on.
         """
 
@@ -282,7 +280,6 @@ class Jobs:
         *,
         is_stage: bool = False,
     ) -> None:
-        """Create a table if it does not exist."""
         made = bigquery.Table(self._placed(table), schema=_fields(columns))
         if cluster_by:
             made.clustering_fields = [cluster_by]
@@ -317,7 +314,6 @@ class Jobs:
         self._asked(work)
 
     def drop(self, table: str) -> None:
-        """Remove a table if it exists."""
         self._asked(
             lambda: self._client.delete_table(
                 self._placed(table),
@@ -428,7 +424,6 @@ class ReadRows(NamedTuple):
 
 
 def look_of(table: Table) -> Look:
-    """Return what a table is."""
     times, constraints = table.time_partitioning, table.table_constraints
     key = constraints.primary_key.columns if constraints and constraints.primary_key else ()
     partition = (times.field or PARTITION_TIME) if times else ""
@@ -437,7 +432,6 @@ def look_of(table: Table) -> Look:
 
 
 def field_of(field: SchemaField) -> Field:
-    """Return a column."""
     kind = _type_of(field)
     whole = f"ARRAY<{kind}>" if field.mode == "REPEATED" else kind
     return Field(field.name, whole, field.mode == "REQUIRED")
@@ -509,7 +503,6 @@ def google_credentials(info: Mapping[str, Any]) -> Credentials:
 
 
 def _federated(info: Mapping[str, Any]) -> Credentials:
-    """Return credentials by federation for this AWS workload."""
     asked = [info["token_url"], info.get("service_account_impersonation_url") or "https://"]
     if not info["audience"] or not all(str(url).startswith("https://") for url in asked):
         raise ValueError("no audience, or an address without TLS")
@@ -533,7 +526,6 @@ class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
         context: Any,  # noqa: ARG002 - Google's interface
         request: Any,  # noqa: ARG002 - Google's interface
     ) -> aws.AwsSecurityCredentials:
-        """Return the current AWS keys."""
         identity = self._session.get_credentials()
         if identity is None:
             raise auth.RefreshError("this workload has no identity of AWS", retryable=False)
@@ -545,7 +537,6 @@ class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
         context: Any,  # noqa: ARG002 - Google's interface
         request: Any,  # noqa: ARG002 - Google's interface
     ) -> str:
-        """Return the region of the STS endpoint."""
         region = self._session.get_config_variable("region")
         if not region:
             raise auth.RefreshError("set AWS_REGION: this workload has no region", retryable=False)

@@ -132,12 +132,10 @@ class Stages:
 
 
 def new_stage() -> str:
-    """Return a unique name for a stage."""
     return f"{PREFIX}stage_{uuid4().hex}"
 
 
 def json_line(line: object) -> bytes:
-    """Return a value as a line of JSON."""
     return json.dumps(line, ensure_ascii=False).encode()
 
 
@@ -152,7 +150,6 @@ def drop_stages(jobs: Jobs, names: Iterable[str]) -> None:
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> Iterator[dict[str, Any]]:
-    """Yield whole commits as lines of the stage."""
     for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit):
         records = encode_records(delta for _, delta in placed)
         yield {"commit_stamp": str(commit), "records": _base64(records)}
@@ -491,7 +488,6 @@ class BigQueryTables:
         """Write history, states and rows, and move the mark, in one transaction.
 
         Args:
-            table: the synced table.
             move: the count of writes when the states were read, and the new mark.
             deltas: whole commits behind the mark.
             states: of rows that changed, and of those that were refused earlier; None to remove a

@@ -57,7 +57,6 @@ class Statement(NamedTuple):
 
 
 def quoted(name: str) -> str:
-    """Return a name as part of a statement."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
 
@@ -81,8 +80,6 @@ def changed_rows(
 
     Args:
         origin: the table, or the query in its place.
-        columns: what is read.
-        key: the columns of the key.
         time: the column of times.
         bounds: rows after the first time are read, up to the second; all before, if it is None.
         partition: the column of partitions, and the first value of it that is read.
@@ -113,9 +110,6 @@ def all_rows(
 
     Args:
         origin: the table, or the query in its place.
-        columns: what is read.
-        key: the columns of the key.
-        after: the place.
     """
     place = f"TO_HEX(MD5(TO_JSON_STRING(STRUCT({_names(key)}))))"
     where = "" if after is None else f"WHERE {place} > @p0 "
@@ -137,7 +131,6 @@ def rows_with_keys(origin: str, key: Sequence[str], keys: Sequence[Sequence[Any]
 
 
 def untimed_row(origin: str, key: Sequence[str], time: str) -> Statement:
-    """Return the statement that reads the key of one row without a time."""
     text = f"SELECT {_names(key)} FROM {origin} WHERE {quoted(time)} IS NULL LIMIT 1"  # noqa: S608
     return Statement(text)
 
@@ -174,11 +167,7 @@ class Polling:
     """One table's query, of one poll after another.
 
     Args:
-        jobs: the dataset.
-        storage: the connector's.
-        plan: how the table is read.
         location: where its queries run; empty if BigQuery determines it.
-        bytes_billed_max: of one query.
     """
 
     def __init__(
@@ -194,14 +183,12 @@ class Polling:
         self._bytes_billed_max = bytes_billed_max
 
     def begun(self, poll_ms: int) -> Begun | None:
-        """Return the query of a poll; None if it began none."""
         stored = self._storage.read(*self._path)
         begun = Begun(**stored) if stored else None
         ours = (poll_ms, self._reads)
         return begun if begun and (begun.poll_ms, begun.reads) == ours else None
 
     def begin(self, statement: Statement, poll_ms: int, begins: str, reach: str = "") -> Begun:
-        """Start the query of a poll."""
         job = f"lakesync_{uuid4().hex}"
         begun = Begun(job, self._location, poll_ms, begins, self._reads, reach)
         self._storage.write(begun._asdict(), *self._path)
@@ -246,7 +233,6 @@ class DifferencePlace(NamedTuple):
     job: str = ""
 
     def text(self) -> str:
-        """Return it as a cursor."""
         return json.dumps(self._asdict())
 
 
@@ -300,7 +286,6 @@ class _Rows:
         return rows
 
     def position(self, row: Sequence[Any]) -> Sequence[Any]:
-        """Return a row's place."""
         return [self._of_rows[id(row)]]
 
     def at(self, after: str) -> int:
@@ -324,7 +309,6 @@ class ByDifference(NamedTuple):
     rows_there: RowsThere
 
     def read(self, cursor: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Return the changes behind a cursor."""
         place = difference_place_from(cursor)
         if looks_for_gone(place.after):
             page = gone(self.plan, self.storage, place.after, self.rows_there)
@@ -378,7 +362,6 @@ class TimePlace(NamedTuple):
     """The latest time among them."""
 
     def text(self) -> str:
-        """Return it as a cursor."""
         return json.dumps(self._asdict())
 
 
@@ -404,18 +387,15 @@ class ByTime(NamedTuple):
 
     @property
     def is_zoneless(self) -> bool:
-        """Whether its times have no zone."""
         plan = self.plan
         at = plan.place(plan.settings.cursor_column or "")
         return plan.described[at].source_type == "DATETIME"
 
     def reach(self, cursor: str, now: datetime, poll_ms: int) -> Reach:
-        """Return what a poll reads."""
         margins = self.settings.overlap_s, self.settings.settle_s
         return reach_of(cursor, now, poll_ms, *margins, is_zoneless=self.is_zoneless)
 
     def statement(self, reach: Reach) -> Statement:
-        """Return the statement of a poll."""
         settings = self.plan.settings
         until = reach.until.astimezone(UTC)
         if self.is_zoneless:
@@ -436,7 +416,6 @@ class ByTime(NamedTuple):
         )  # fmt: skip
 
     def read(self, cursor: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Return the rows behind a cursor."""
         place = time_place_from(cursor)
         begun = self.polling.begun(poll_ms)
         if begun is None or begun.begins != place.before:

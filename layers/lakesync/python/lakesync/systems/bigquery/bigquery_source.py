@@ -70,7 +70,6 @@ class BigQueryValues(PythonValues):
     """`lakesync.systems.sql.database_values.Values` of BigQuery."""
 
     def column_type(self, source_type: str) -> str:
-        """Return the column type for a type as SQL spells it."""
         digits = _DIGITS.fullmatch(source_type)
         if digits:
             precision, scale = int(digits[1]), int(digits[2] or 0)
@@ -80,7 +79,6 @@ class BigQueryValues(PythonValues):
         return _TYPES.get(_base(source_type), "string")
 
     def alters(self, column: SourceColumn) -> str:
-        """Return the source's type."""
         return column.source_type
 
     def converter(self, column: SourceColumn) -> Callable[[Any], Any]:
@@ -94,7 +92,6 @@ class BigQueryValues(PythonValues):
         return super().bound(column) if _base(column.source_type) in _KEYS else None
 
     def key_parameter(self, column: SourceColumn) -> Callable[[str], Any]:
-        """Return the function to a value of the column's type."""
         return _KEYS[_base(column.source_type)]
 
 
@@ -136,13 +133,7 @@ _VALUES = BigQueryValues()
 
 
 class BigQueryConnector:
-    """`lakesync.connectors.Connector` of BigQuery.
-
-    Args:
-        jobs: the dataset.
-        settings: the connector's.
-        storage: the connector's.
-    """
+    """`lakesync.connectors.Connector` of BigQuery."""
 
     def __init__(self, jobs: Jobs, settings: BigQuerySettings, storage: Storage) -> None:
         self._jobs = jobs
@@ -177,14 +168,11 @@ class BigQueryConnector:
         return self._answer(work)
 
     def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the configured tables as they are read."""
         return self._answer(self._as_read)
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page."""
-
         def work() -> SourcePage:
             reading = self._reading(table)
             after = cursor
@@ -196,7 +184,6 @@ class BigQueryConnector:
         return self._answer(work)
 
     def close(self) -> None:
-        """Close the connections."""
         self._readings.clear()
         self._keyed.clear()
         self._jobs.close()
@@ -358,7 +345,6 @@ def _keys(plan: Plan, row_ids: Iterable[str]) -> Iterable[list[Any]]:
 
 
 def made(settings: BigQuerySettings, storage: Storage) -> BigQueryConnector:
-    """Return the connector, with a client of its own."""
     key = settings.credentials
     jobs = Jobs(
         settings.project, settings.dataset, settings.location, endpoint=settings.endpoint,

@@ -89,7 +89,6 @@ class LedgerTables:
 
 
 def ledger_tables(gateway: str, table: str) -> LedgerTables:
-    """Return the names of a synced table's ledger."""
     digest = hashlib.sha256(f"{gateway}\0{table}".encode()).hexdigest()[:16]
     plain = re.sub(r"[^A-Za-z0-9_]", "_", table)[:40]
     names = (f"{PREFIX}{kind}_{plain}_{digest}" for kind in ("rows", "commits", "mark"))
@@ -140,7 +139,6 @@ def column_type(type_name: str) -> str:
 
 
 def table_columns(definition: Definition) -> dict[str, str]:
-    """Return the columns of a table to query with their types."""
     columns = {column_name(name): column_type(kind) for name, kind in stored(definition)}
     own = {PROPS: "JSON", SYNCED_AT: "TIMESTAMP", DELETED_AT: "TIMESTAMP"}
     return {ROW_ID: "STRING"} | columns | own
@@ -189,12 +187,10 @@ def columns_added(table: str, columns: Mapping[str, str]) -> str:
 
 
 def column_widened(table: str, column: str, sql_type: str) -> str:
-    """Widen a column."""
     return f"ALTER TABLE {quoted(table)} ALTER COLUMN {quoted(column)} SET DATA TYPE {sql_type}"
 
 
 def column_dropped(table: str, column: str) -> str:
-    """Drop a column."""
     return f"ALTER TABLE {quoted(table)} DROP COLUMN IF EXISTS {quoted(column)}"
 
 

@@ -307,7 +307,6 @@ class RestApi(TypedDict):
 
 
 def resource_names(api: RestApi) -> list[str]:
-    """Return the names of its resources."""
     return [each if isinstance(each, str) else each["name"] for each in api["resources"]]
 
 
@@ -348,7 +347,6 @@ class DltTable(NamedTable):
 
     @property
     def table(self) -> str:
-        """The table's name in the gateway."""
         return self.as_ or identifier(self.name)
 
 
@@ -465,7 +463,6 @@ class DltSettings(Settings):
         return None
 
     def read(self) -> dict[str, DltTable]:
-        """Return the tables that are read, by dlt's name."""
         tables = self.tables or [
             DltTable(name=name, **{"as": None}) for name in self.resources() or ()
         ]

@@ -93,8 +93,6 @@ class DltConnector:
         self._source = Source(settings, outside)
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say that every table can be read."""
-
         def work() -> str:
             ends = time.monotonic() + _CHECK_S_MAX
             for table in self._tables.values():
@@ -117,8 +115,6 @@ class DltConnector:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - what has no time has the poll's, by its page
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a part of what dlt extracts."""
-
         def work() -> SourcePage:
             if table not in self._tables:
                 raise ValidationFailed(f"this connector does not poll {table}", field="table")
@@ -129,14 +125,12 @@ class DltConnector:
         return self._run(work)
 
     def close(self) -> None:
-        """Close all connections."""
         self._source.close()
 
     def _reading(self, table: DltTable) -> Reading:
         return reading_of(self._source.resource(table), table)
 
     def _sample(self, reading: Reading) -> list[Any]:
-        """Return the first rows of a resource that has any."""
         pages = pages_of(reading.resource, {})
         try:
             return next((rows[:_SAMPLE_ROWS] for rows in pages if rows), [])
@@ -439,7 +433,6 @@ class _Adapter(BaseAdapter):
         return response
 
     def close(self) -> None:
-        """Close the connection."""
         self._caller.close()
 
 
@@ -473,7 +466,6 @@ def translated(raised: BaseException, translate: Translate | None = None) -> Lak
     """Return the error that was raised, or that caused it; None for what nobody expects.
 
     Args:
-        raised: the exception.
         translate: reads those of a database's driver.
     """
     for error in _causes(raised):
@@ -489,7 +481,6 @@ def translated(raised: BaseException, translate: Translate | None = None) -> Lak
 
 
 def _causes(raised: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and what caused it, the cause first."""
     chain: list[BaseException] = []
     error: BaseException | None = raised
     while error is not None and error not in chain:

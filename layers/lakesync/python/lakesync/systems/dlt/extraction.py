@@ -80,14 +80,7 @@ class Extracted(NamedTuple):
 
 
 class Extraction:
-    """Extracts one resource, part by part.
-
-    Args:
-        reading: how it is read.
-        rows: makes changes of its rows.
-        storage: the connector's.
-        table: the resource's name.
-    """
+    """Extracts one resource, part by part."""
 
     def __init__(self, reading: Reading, rows: Rows, storage: Storage, table: str) -> None:
         self._reading = reading
@@ -208,7 +201,6 @@ class _Parts:
         self.count = 0
 
     def add(self, change: Change | Unreadable) -> None:
-        """Add a change."""
         if isinstance(change, Unreadable):
             self._unreadable.append(change)
         else:
@@ -344,7 +336,6 @@ def pages_of(resource: DltResource, state: dict[str, Any]) -> Generator[list[Any
     """Yield what a resource yields, a list at a time; its state is kept up to that list.
 
     Args:
-        resource: read once.
         state: dlt's state of pipelines, changed in place.
     """
     kept = StateInjectableContext(state=state)  # type: ignore[arg-type]  # a part of dlt's
@@ -426,7 +417,6 @@ class Rows:
         return Unreadable(change.row_id, reason)
 
     def change(self, row: Any) -> Change | Unreadable:
-        """Return a row as a change."""
         columns = dict(row if isinstance(row, dict) else vars(row))
         try:
             values = [json_value(columns.get(name), "") for name in self._key]
@@ -503,7 +493,6 @@ def instant_us(value: object) -> int | None:
 
 
 def column_type(hint: Mapping[str, Any], value: object) -> str:
-    """Return the type of a column by its hint, or else by one of its values."""
     if hint.get("data_type"):
         return _TYPES.get(str(hint["data_type"]), "string")
     match value:

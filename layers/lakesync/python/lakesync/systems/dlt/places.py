@@ -67,7 +67,6 @@ class S3Files(AbstractFileSystem):  # type: ignore[misc]  # it has no types
         self.client = client
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:  # noqa: FBT001, FBT002
-        """List a folder."""
         bucket, _, folder = self._strip_protocol(path).partition("/")
         prefix = f"{folder.rstrip('/')}/" if folder else ""
         entries: list[dict[str, Any]] = []
@@ -209,7 +208,6 @@ def engine_at(url: URL, hosts: tuple[str, ...]) -> Engine:
     """Return the engine of any other database.
 
     Args:
-        url: of `url_of`.
         hosts: the operator's entries.
 
     Raises:

@@ -79,7 +79,6 @@ class IcebergDatabase(FileDatabase):
 
     Args:
         place: the catalogue, and the place in it.
-        gateway: whose.
         history_ms: the greatest age of history that is kept; None keeps all.
     """
 
@@ -96,8 +95,6 @@ class IcebergTables(FileTables):
     """The tables of one gateway, or of one of its flows.
 
     Args:
-        place: where they are.
-        keeper: whose.
         history_ms: how old history may be that is kept; None keeps all.
     """
 
@@ -110,12 +107,10 @@ class IcebergTables(FileTables):
         """Kept until something is written: every table asks for it."""
 
     def opened(self, table: str) -> tuple[LakeTable, LakeTable]:
-        """Return the heads and the files of a table, whether it exists or not."""
         one = LakeTable(self._place, self._keeper, table, self._history_ms, self._look_again)
         return one, one
 
     def names(self) -> list[str]:
-        """Return the names of the existing tables."""
         with asking():
             return table_names(self._place, self._keeper)
 
@@ -126,13 +121,11 @@ class IcebergTables(FileTables):
         self._look_again()
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Return the existing tables, with their newest schemas."""
         if self._schemas is None:
             self._schemas = super().schemas()
         return self._schemas
 
     def forget(self) -> None:
-        """Forget what was read."""
         super().forget()
         self._look_again()
 
@@ -165,9 +158,6 @@ class LakeTable:
     """One table; `lakesync.adapters.file_database.TableHeads` and `TableFiles`.
 
     Args:
-        place: where it is.
-        keeper: whose.
-        table: its name on the wire.
         history_ms: how old history may be that is kept; None keeps all.
         changed: called when it is another than it was.
     """
@@ -191,7 +181,6 @@ class LakeTable:
         self._pending: list[_Pending] = []
 
     def newest(self) -> Head:
-        """Return the newest head."""
         with asking():
             before, self._pair = self._pair, loaded(self._place, self._keeper, self._table)
             if self._pair and _location(before) not in {"", _location(self._pair)}:
@@ -265,7 +254,6 @@ class LakeTable:
         return replace(head, version=1, refused=refused, definition=text, forgotten=forgotten)
 
     def follow(self, head: Head, before: Head) -> None:
-        """Put the next head; see `lakesync.adapters.file_database.TableHeads`."""
         del before  # the transactions begin at it
         pending = self._pending.pop()
         self._changed()
@@ -332,12 +320,7 @@ _TYPES: Final[Mapping[str, str]] = {
 
 
 class PlainTable:
-    """`lakesync.adapters.database.SnapshotTable` of Iceberg.
-
-    Args:
-        place: which catalogue.
-        name: the table's, with its namespace.
-    """
+    """`lakesync.adapters.database.SnapshotTable` of Iceberg."""
 
     def __init__(self, place: LakePlace, name: str) -> None:
         self._place = place
@@ -345,7 +328,6 @@ class PlainTable:
         self._loaded: Table | None = None
 
     def columns(self) -> list[NamedColumn]:
-        """Return its columns, as they are now."""
         schema = self._table(anew=True).schema()
         return [
             NamedColumn(one.name, _type_of(one.field_type), not one.required)
@@ -353,7 +335,6 @@ class PlainTable:
         ]
 
     def steps(self, since: int) -> list[SnapshotStep]:
-        """Return the steps from a snapshot to the newest."""
         table = self._table(anew=True)
         newest = table.current_snapshot()
         if newest is None or newest.snapshot_id == since:
@@ -382,7 +363,6 @@ class PlainTable:
     def rows(
         self, step: SnapshotStep, names: Sequence[str], *, left: bool = False, skipped: int = 0
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of the files that a step adds, or removes."""
         tasks = self._tasks(step, left=left)
         if not tasks:
             return
@@ -400,7 +380,6 @@ class PlainTable:
                     yield row
 
     def count(self, step: SnapshotStep, *, left: bool = False) -> int:
-        """Count the rows of those files."""
         return sum(task.file.record_count for task in self._tasks(step, left=left))
 
     def _of(
@@ -474,7 +453,6 @@ def _kind(snapshot: Snapshot) -> str:
 
 
 def _named(task: FileScanTask) -> tuple[str, frozenset[str]]:
-    """Return the identity of a file, with its deletions."""
     return task.file.file_path, frozenset(each.file_path for each in task.delete_files)
 
 
@@ -504,7 +482,6 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
     to read it, another one for tables of one's own.
 
     Args:
-        url: where it is.
         secret: what a REST catalogue asks for, in PyIceberg's names.
 
     Raises:

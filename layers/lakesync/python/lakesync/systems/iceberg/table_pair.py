@@ -293,7 +293,6 @@ class Expired(NamedTuple):
 
 
 def expired(table: Table, now_ms: int | None = None) -> Expired:
-    """Return what of a table may expire with its next commit."""
     now_ms = int(time.time() * 1_000) if now_ms is None else now_ms
     snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
@@ -361,7 +360,6 @@ class History:
         self.columns = own_columns(table.metadata)
 
     def commits(self, name: str, after: Stamp, until: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Return the next commits in a range with their records, none at the end."""
         tasks = [task for task in self.tasks if self._bound(task, 1) > after]
         cut = self._cut(tasks, after, until)
         if not cut:

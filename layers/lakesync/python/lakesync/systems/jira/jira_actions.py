@@ -75,7 +75,6 @@ class JiraActions:
         self._api = JiraApi(settings, outside)
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Return the actions that are offered."""
         return [
             SupportedAction(name, text, _params(self._settings, required, properties))
             for name, text, required, properties in _ACTIONS
@@ -83,7 +82,6 @@ class JiraActions:
         ]
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
-        """Do it."""
         # Part of the time is for checking whether it was done, and the state of the issue.
         self._api.caller.answer_s_max = min(ANSWER_S_MAX, max(run.seconds / 2, 1))
         work: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
@@ -93,7 +91,6 @@ class JiraActions:
         return done(lambda: work[run.action](run))
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
-        """Look for what a run left."""
         if run.action in {"transition", "assign"}:
             return Ok(NOT_DONE)  # done again it does nothing
         look = self._created if run.action == "create" else self._commented
@@ -110,7 +107,6 @@ class JiraActions:
         return Ok(UNKNOWN if run.action == "create" else NOT_DONE)
 
     def close(self) -> None:
-        """Close the connection."""
         self._api.close()
 
     def _create(self, run: Run) -> Mapping[str, Any]:

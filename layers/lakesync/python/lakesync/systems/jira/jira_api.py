@@ -53,7 +53,6 @@ class JiraTable(NamedTable):
 
     @property
     def table(self) -> str:
-        """The table's name in the gateway."""
         return self.as_ or f"jira_{self.name}"
 
 
@@ -254,7 +253,6 @@ def values(row: Mapping[str, Any], fields: Iterable[JiraField]) -> dict[str, Any
 
 
 def source_columns(fields: Sequence[JiraField], *keys: str) -> tuple[SourceColumn, ...]:
-    """Return a table's columns."""
     first = tuple(SourceColumn(key, "string", nullable=False) for key in keys)
     return first + tuple(SourceColumn(field.column, field.type) for field in fields)
 
@@ -336,7 +334,6 @@ class JiraApi:
         )
 
     def account(self) -> Mapping[str, Any]:
-        """Return the account of the credentials."""
         account: Mapping[str, Any] = self.caller.get(f"{_API}/myself")
         return account
 
@@ -352,11 +349,9 @@ class JiraApi:
             ) from exc
 
     def fields(self) -> list[Mapping[str, Any]]:
-        """Return all fields of issues."""
         return list(self.caller.get(f"{_API}/field"))
 
     def search(self, jql: str, fields: Sequence[str], rows_max: int, token: str = "") -> Searched:
-        """Return a page of a search."""
         body: dict[str, Any] = {"jql": jql, "fields": list(fields), "maxResults": rows_max}
         if token:
             body["nextPageToken"] = token
@@ -389,7 +384,6 @@ class JiraApi:
         return list(given.get("comments", [])), int(given.get("total", 0))
 
     def comments_by_ids(self, ids: Sequence[str]) -> set[str]:
-        """Return which of some comments there are."""
         given = self.caller.post(f"{_API}/comment/list", {"ids": [int(each) for each in ids]})
         return {str(comment["id"]) for comment in given.get("values", [])}
 
@@ -403,7 +397,6 @@ class JiraApi:
         return list(self.caller.post(f"{_API}/worklog/list", {"ids": list(ids)})) if ids else []
 
     def projects(self, start: int) -> tuple[list[Mapping[str, Any]], int | None]:
-        """Return some projects, and where the next begin."""
         page = self.caller.get(
             f"{_API}/project/search",
             startAt=start, maxResults=50, orderBy="key", expand="description,lead",
@@ -412,7 +405,6 @@ class JiraApi:
         return projects, None if page.get("isLast", not projects) else start + len(projects)
 
     def users(self, start: int) -> tuple[list[Mapping[str, Any]], int | None]:
-        """Return some users, and where the next begin."""
         users = list(self.caller.get(f"{_API}/users/search", startAt=start, maxResults=1_000))
         return users, start + len(users) if users else None
 
@@ -421,7 +413,6 @@ class JiraApi:
         return self._one(f"project/{quote(id_or_key, safe='')}")
 
     def user(self, account_id: str) -> Mapping[str, Any] | None:
-        """Return a user; None if there is none."""
         return self._one("user", accountId=account_id)
 
     def _one(self, path: str, **query: str) -> Mapping[str, Any] | None:
@@ -432,7 +423,6 @@ class JiraApi:
         return thing
 
     def close(self) -> None:
-        """Close the connection."""
         self.caller.close()
 
 

@@ -159,8 +159,6 @@ class JiraConnector:
         return _tried(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables, with the configured custom fields."""
-
         def work() -> tuple[SourceTable, ...]:
             known = {
                 "issues": source_columns([*ISSUE_FIELDS, *self._custom], "id", "key"),
@@ -185,7 +183,6 @@ class JiraConnector:
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page."""
         api, settings, storage = self._api, self._settings, self._storage
 
         def work() -> SourcePage:
@@ -216,7 +213,6 @@ class JiraConnector:
         return _tried(work)
 
     def close(self) -> None:
-        """Close the connection."""
         self._api.close()
 
     @cached_property

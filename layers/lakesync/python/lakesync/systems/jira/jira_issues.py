@@ -90,12 +90,10 @@ class Place:
     """The poll that last began to list all."""
 
     def to_text(self) -> str:
-        """Write it."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
 def place_of(cursor: str) -> Place:
-    """Read what `Place.to_text` wrote."""
     return Place(**json.loads(cursor)) if cursor else Place()
 
 
@@ -117,9 +115,7 @@ class Walk:
     """Reads the issues of one site, for one table.
 
     Args:
-        api: the site.
         settings: the projects, and how often all issues are listed.
-        storage: the connector's.
         table: the table whose rows the issues own.
     """
 
@@ -153,7 +149,6 @@ class Walk:
         return True
 
     def note_all(self, place: Place, poll_ms: int) -> None:
-        """Note a page of all issues that there are."""
         if not place.token:
             self.given.add_by_webhook()
         jql = f'{self._scope}created >= "{_LONG_AGO}" ORDER BY created ASC'
@@ -189,7 +184,6 @@ class Walk:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether only some projects are read."""
         return bool(self._settings.projects)
 
     def _searched(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
@@ -331,7 +325,6 @@ def read_comments(
 
 
 def _goes_on(place: Place) -> bool:
-    """Return whether the current step has more."""
     if place.step == "changes":
         return bool(place.token)
     return place.step == "list" or bool(place.object)

@@ -95,7 +95,6 @@ class Look(NamedTuple):
 
     @property
     def server(self) -> str:
-        """The server whose log it is."""
         return self.settings.get("server_uuid") or self.settings["server_id"]
 
     @property

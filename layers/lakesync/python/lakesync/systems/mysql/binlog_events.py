@@ -408,8 +408,6 @@ def tables_in(sql: str, schema: str, tables: Mapping[str, tuple[str, str]]) -> l
     """Return the tables that a statement may have changed without logging their rows.
 
     Args:
-        sql: the statement.
-        schema: the default schema of names.
         tables: the schemas and names of captured tables, by their names here.
     """
     if _XA_COMMIT.match(sql):

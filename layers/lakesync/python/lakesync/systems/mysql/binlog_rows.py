@@ -132,7 +132,6 @@ def _date(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def _fraction(data: bytes, at: int, digits: int) -> tuple[int, int]:
-    """Read a fraction of a second, in microseconds."""
     size = (digits + 1) // 2
     return int.from_bytes(data[at : at + size], "big") * 100 ** (3 - size), at + size
 

@@ -84,7 +84,6 @@ class Tables(CapturableTables[TableLook]):
         self._names: dict[tuple[str, str], str] = {}
 
     def look(self, cursor: Any) -> None:
-        """Query the state of all tables."""
         asked = {name: self.place(name) for name in self.settings}
         places = ", ".join(["(%s, %s)"] * len(asked))
         values = [part for place in asked.values() for part in place]
@@ -120,7 +119,6 @@ class Tables(CapturableTables[TableLook]):
         return False
 
     def plan(self, cursor: Any, name: str) -> Plan:  # noqa: ARG002 - as other sources
-        """Return how a table is read, by its definition when `look` was called."""
         look = self.looks.get(name)
         if look is None:
             raise AdapterRefused(self.faults.get(name, f"there is no table {name}"))

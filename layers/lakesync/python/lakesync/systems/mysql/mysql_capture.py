@@ -133,7 +133,6 @@ def _check_sees_transactions(cursor: Any) -> None:
 
 
 def made(settings: MySqlSettings, storage: Storage, hosts: tuple[str, ...]) -> BinlogConnector:
-    """Return the connector that reads the log."""
     return BinlogConnector(MySqlSource(settings, hosts), settings, storage)
 
 
@@ -179,7 +178,6 @@ class Feed(LogFeed[BinlogReading]):
             return self._lost(reason, json.loads(after)["us"])
 
     def look(self, cursor: Any) -> None:
-        """Query the state of the log, and of all tables."""
         self.looked(cursor)
         super().look(cursor)
 
@@ -351,7 +349,6 @@ class Parts:
     """Makes parts of the events behind a position.
 
     Args:
-        start: where to begin.
         rows_max: about how many changes a part may have.
         until_us: the latest time of a change, unless it must be later than the one before.
         table_of: gives how a table's rows are decoded; None for tables that are not captured.
@@ -427,7 +424,6 @@ class Parts:
             self._described.clear()
 
     def _ended(self, begun: Begin, decoder: Decoder) -> Part:
-        """End a transaction."""
         gtid = self._changes.position.gtid
         if self._changes.position.is_by_gtid and begun.gtid:
             grown = mysql_grown if ":" in begun.gtid else mariadb_grown

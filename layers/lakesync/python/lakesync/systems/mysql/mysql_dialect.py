@@ -169,7 +169,6 @@ class MySql(StandardDialect):
                 cursor.execute(f"SET SESSION max_statement_time = {STATEMENT_TIMEOUT_S}")
 
     def quote(self, name: str) -> str:
-        """Quote a name as this database does."""
         return quoted(name, "`")
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
@@ -238,11 +237,9 @@ class MySql(StandardDialect):
         )
 
     def changed_type(self, table: str, column: str, type_name: str) -> str:
-        """Widen a column."""
         return f"ALTER TABLE {table} MODIFY COLUMN {column} {type_name}"
 
     def existing_columns(self, cursor: Any, table: str) -> set[str]:
-        """Read a table's columns from the catalogue."""
         database, _, name = table.rpartition(".")
         cursor.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_name = %s "
@@ -307,10 +304,8 @@ def inserts(
 
     Args:
         opening: the text before the rows, ``INSERT INTO … VALUES``.
-        rows: may be lazy.
         escape: the connection's, for values of other types.
         ending: the text after the rows.
-        bytes_max: bytes of a statement.
     """
     front, back = f"{opening} ".encode(), ending.encode()
     known = _LITERALS.get

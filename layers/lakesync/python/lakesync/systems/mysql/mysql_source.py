@@ -71,7 +71,6 @@ class MySqlValues(PythonValues):
     """
 
     def column_type(self, source_type: str) -> str:
-        """Return the column type for a type as the catalogue spells it."""
         digits = _DECIMAL.fullmatch(source_type)
         if digits:
             precision, scale = int(digits[1]), int(digits[2])
@@ -102,7 +101,6 @@ class MySqlValues(PythonValues):
         return Bound(_plain, same)
 
     def key_parameter(self, column: SourceColumn) -> Callable[[str], Any]:
-        """Return the function to what the driver sends."""
         if column.type == "bytes":
             is_number = column.source_type.lower().startswith("bit")
             return _number_from_base64 if is_number else bytes_from
@@ -159,7 +157,6 @@ class MySqlSource:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """Return the dialect of the adapter."""
         from lakesync.systems.mysql.mysql_dialect import MySql  # noqa: PLC0415 - its driver
 
         settings = self.settings
@@ -170,7 +167,6 @@ class MySqlSource:
         )  # fmt: skip
 
     def connect(self) -> Connection:
-        """Connect."""
         from pymysql.constants import FIELD_TYPE  # noqa: PLC0415 - the driver
 
         connection = self.dialect.connect()
@@ -188,12 +184,10 @@ class MySqlSource:
         return connection
 
     def now(self, cursor: Any) -> Any:
-        """Return the time."""
         cursor.execute("SELECT UTC_TIMESTAMP(6)")
         return cursor.fetchone()[0]
 
     def described(self, cursor: Any, table: str | None) -> Sequence[SourceTable]:
-        """Read the catalogue."""
         if table is None:
             cursor.execute(_MYSQL_COLUMNS.format("c.TABLE_SCHEMA = DATABASE()"))
         else:
@@ -203,7 +197,6 @@ class MySqlSource:
         return tables_in_rows(cursor.fetchall(), table, self.values)
 
     def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
-        """Ask the server."""
         return mysql_columns(cursor, self.dialect, self.values, name, query)
 
 
@@ -266,7 +259,6 @@ def mysql_type(field: Any) -> str:
 
 
 def made(settings: MySqlSettings, storage: Storage, hosts: tuple[str, ...]) -> SqlConnector:
-    """Return the connector that polls tables."""
     return SqlConnector(MySqlSource(settings, hosts), settings, storage)
 
 

@@ -97,7 +97,6 @@ class CaptureConnector(CapturedSource):
 
 
 def made(settings: PostgresSettings, storage: Storage, hosts: tuple[str, ...]) -> CaptureConnector:
-    """Return the connector that reads the log."""
     return CaptureConnector(PostgresSource(settings, hosts), settings, storage)
 
 
@@ -281,7 +280,6 @@ class Parts:
     """Makes parts of the messages behind a position.
 
     Args:
-        start: where to begin.
         rows_max: about how many changes a part may have.
         until_us: the latest time of a change, unless it must be later than the one before.
         table_of: gives how a table's rows are decoded, as it was announced at a time; None for

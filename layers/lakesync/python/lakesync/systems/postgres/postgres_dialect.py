@@ -119,7 +119,6 @@ class Postgres(StandardDialect):
 
     @property
     def types(self) -> Mapping[str, str]:
-        """The SQL type of each column type."""
         return _TYPES
 
     def connect(self) -> Connection:
@@ -232,7 +231,6 @@ class Postgres(StandardDialect):
         return f"CAST({expression} AS jsonb)" if type_name == "json" else expression
 
     def existing_columns(self, cursor: Any, table: str) -> set[str]:
-        """Read a table's columns from the catalogue."""
         cursor.execute(
             "SELECT attname FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -409,9 +407,6 @@ class PostgresObjects:
 
     The table `TABLE` is made with the first object. A key is any text without NUL; an object has
     less than 1 GB, and is written whole in one statement. Thread-safe, over one connection.
-
-    Args:
-        dialect: the database, and how to connect to it.
     """
 
     def __init__(self, dialect: Postgres) -> None:
@@ -421,28 +416,23 @@ class PostgresObjects:
         self._is_made = False
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object."""
         del content_type
         self._write(_PUT, key, body)
 
     def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
-        """Store an object unless there is one."""
         del content_type
         return self._write(_PUT_NEW, key, body) == 1
 
     def get_object(self, key: str) -> bytes:
-        """Return an object's bytes."""
         return self._one("body", key)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Return some bytes of an object."""
         part = self._one(f"substring(body FROM {int(start) + 1} FOR {int(size)})", key)
         if not part:
             raise NotFound(f"the object {key} ends before {start}")
         return part
 
     def head_object(self, key: str) -> ObjectHead:
-        """Return the description of an object."""
         page = self._heads(_literally(_checked(key)), "", 1)
         if not page:
             raise NotFound(f"there is no object {key}")
@@ -453,17 +443,14 @@ class PostgresObjects:
         return [head.key for head in self._all(prefix)]
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
-        """Return some objects under a prefix."""
         check_page(keys_max)
         heads = self._heads(f"{_literally(prefix)}%", after, keys_max + 1)
         return ObjectPage(tuple(heads[:keys_max]), len(heads) > keys_max)
 
     def delete_object(self, key: str) -> None:
-        """Remove an object."""
         self.delete_objects([key])
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        """Remove objects."""
         wanted = list(keys)
         for at in range(0, len(wanted), _DELETED_AT_ONCE):
             some = wanted[at : at + _DELETED_AT_ONCE]

@@ -99,7 +99,6 @@ class PostgresValues:
     """`lakesync.systems.sql.database_values.Values` of PostgreSQL."""
 
     def column_type(self, source_type: str) -> str:
-        """Return the column type for a resolved type."""
         if source_type.endswith("[]"):
             return "json"
         numeric = _NUMERIC.fullmatch(source_type)
@@ -121,11 +120,9 @@ class PostgresValues:
         return [[value(row, column) for column in columns] for row in range(result.ntuples)]
 
     def converter(self, column: SourceColumn) -> Callable[[bytes], Any]:
-        """Return the function from the text of a column's values to JSON."""
         return _converter(column.source_type)
 
     def instant(self, value: bytes | None) -> datetime | None:
-        """Return an instant, or a time without a zone, from its text."""
         if value is None:
             return None
         try:
@@ -138,7 +135,6 @@ class PostgresValues:
         return None if column.type == "json" else Bound(bytes.decode, same)
 
     def key_parameter(self, column: SourceColumn) -> Callable[[str], Any]:
-        """Return the function to the text of a value."""
         return _hexadecimal if column.type == "bytes" else same
 
 
@@ -176,7 +172,6 @@ def _time(data: bytes) -> str:
 
 
 def _instant(data: bytes) -> str:
-    """Return an instant in UTC, as in ISO 8601."""
     text = data.decode()
     if text[10:11] != " " or not text.endswith("+00"):
         return text
@@ -277,7 +272,6 @@ class PostgresSource:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """Return the dialect of the adapter."""
         from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - the driver
 
         from lakesync.systems.postgres.postgres_dialect import Postgres  # noqa: PLC0415
@@ -292,7 +286,6 @@ class PostgresSource:
         )  # fmt: skip
 
     def connect(self) -> Connection:
-        """Connect."""
         connection = self.dialect.connect()
         cursor = connection.cursor()
         cursor.execute("SET default_transaction_read_only = on")
@@ -303,12 +296,10 @@ class PostgresSource:
         return connection
 
     def now(self, cursor: Any) -> Any:
-        """Return the time."""
         cursor.execute("SELECT clock_timestamp()")
         return cursor.fetchone()[0]
 
     def described(self, cursor: Any, table: str | None) -> Sequence[SourceTable]:
-        """Read the catalogue."""
         if table is None:
             cursor.execute(_POSTGRES_COLUMNS.format(_POSTGRES_ALL))
         else:
@@ -317,7 +308,6 @@ class PostgresSource:
         return tables_in_rows(cursor.fetchall(), table, self.values)
 
     def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
-        """Ask the server."""
         return postgres_columns(cursor, self.dialect, self.values, name, query)
 
 
@@ -360,7 +350,6 @@ def postgres_columns(
 
 
 def made(settings: PostgresSettings, storage: Storage, hosts: tuple[str, ...]) -> SqlConnector:
-    """Return the connector that polls tables."""
     return SqlConnector(PostgresSource(settings, hosts), settings, storage)
 
 

@@ -152,7 +152,6 @@ class Slot:
         return lsn_of(cursor.fetchone()[0])
 
     def drop(self, cursor: Any) -> None:
-        """Drop the slot if it exists."""
         cursor.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
             "WHERE slot_name = %s",
@@ -160,7 +159,6 @@ class Slot:
         )
 
     def drop_publication(self, cursor: Any) -> None:
-        """Drop the publication if it exists."""
         self._define(cursor, f"DROP PUBLICATION IF EXISTS {self._quoted(self.publication)}")
 
     def advance(self, cursor: Any, lsn: int) -> None:
@@ -311,7 +309,6 @@ class Tables(CapturableTables[TableLook]):
         self._slot = slot
 
     def look(self, cursor: Any) -> None:
-        """Query the state of all tables."""
         names = list(self.settings)
         quoted = [bare_table(self._source.dialect, name) for name in names]
         cursor.execute(_TABLES, (self._slot.publication, names, quoted))
@@ -394,7 +391,6 @@ class Tables(CapturableTables[TableLook]):
         )
 
     def xid(self, cursor: Any) -> str:
-        """Return the id of the next transaction."""
         cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
         return str(cursor.fetchone()[0])
 

@@ -75,7 +75,6 @@ class SalesforceActions:
         self._api = SalesforceApi(settings, outside)
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Return the actions that are offered."""
         offered = []
         for name, text, key in _ACTIONS:
             objects = [each.name for each in self._objects.values() if name in each.actions]
@@ -84,7 +83,6 @@ class SalesforceActions:
         return offered
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
-        """Do it."""
         self._api.caller.answer_s_max = min(ANSWER_S_MAX, max(run.seconds / 2, 1))
         return done(lambda: self._done(run))
 
@@ -104,7 +102,6 @@ class SalesforceActions:
         return Ok(Done({"id": row["Id"]}))
 
     def close(self) -> None:
-        """Close the connection."""
         self._api.close()
 
     def _done(self, run: Run) -> Mapping[str, Any]:

@@ -55,7 +55,6 @@ class SalesforceTable(NamedTable):
 
     @property
     def table(self) -> str:
-        """The table's name in the gateway."""
         return self.as_ or identifier(self.name)
 
 
@@ -201,11 +200,9 @@ class SalesforceApi:
         return described
 
     def count(self, soql: str) -> int:
-        """Return how many rows a query counts."""
         return int(self.send("GET", f"{DATA}/query", query={"q": soql}).json()["totalSize"])
 
     def query(self, soql: str, rows_max: int, *, with_deleted: bool) -> Queried:
-        """Return the first page of a query."""
         if len(urlencode({"q": soql})) > SOQL_BYTES_MAX:
             raise AdapterRefused("the object has too many fields: name those that are wanted")
         batch = min(max(rows_max, BATCH_MIN), BATCH_MAX)
@@ -214,7 +211,6 @@ class SalesforceApi:
         return _page(self.send("GET", path, query={"q": soql}, headers=options).json())
 
     def following(self, path: str) -> Queried:
-        """Return the next page of a query."""
         return _page(self.send("GET", path).json())
 
     def begin_bulk(self, soql: str, *, with_deleted: bool) -> str:
@@ -223,11 +219,9 @@ class SalesforceApi:
         return str(self.send("POST", f"{DATA}/jobs/query", body=body).json()["id"])
 
     def bulk_state(self, job: str) -> str:
-        """Return how far a job is."""
         return str(self.send("GET", f"{DATA}/jobs/query/{job}").json()["state"])
 
     def bulk_page(self, job: str, locator: str, rows_max: int) -> BulkPage:
-        """Return a page of what a job gave."""
         answer = self.send(
             "GET", f"{DATA}/jobs/query/{job}/results",
             query={"locator": locator or None, "maxRecords": rows_max},
@@ -238,7 +232,6 @@ class SalesforceApi:
         return BulkPage(answer.body, rows, "" if following == "null" else following)
 
     def close(self) -> None:
-        """Close the connection."""
         self.caller.close()
 
     def _log_in(self) -> None:

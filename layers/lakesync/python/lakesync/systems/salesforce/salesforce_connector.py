@@ -75,7 +75,6 @@ class Plan(NamedTuple):
     """Its deleted rows are marked as such."""
 
     def select(self, where: str) -> str:
-        """Return a query."""
         deleted = [DELETED] if self.has_deleted and DELETED not in self.fields else []
         return f"SELECT {', '.join([*self.fields, *deleted])} FROM {self.name} {where}"  # noqa: S608 - names that Salesforce gave or that were checked
 
@@ -103,7 +102,6 @@ def plan_of(table: SalesforceTable, described: Mapping[str, Any]) -> Plan:
 
 
 def source_table(plan: Plan) -> SourceTable:
-    """Return an object as a table."""
     columns = [
         SourceColumn(name, kind, nullable=name != "Id") for name, kind in plan.fields.items()
     ]
@@ -195,7 +193,6 @@ class Place:
     no_bulk: bool = False
 
     def to_text(self) -> str:
-        """Write it."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
@@ -211,8 +208,6 @@ class SalesforceConnector:
         self._now: tuple[int, datetime] | None = None
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say that the organisation answers, and that every object can be read."""
-
         def work() -> str:
             names = [self._plan(name).name for name in self._tables]
             return f"{self._settings.instance} answers, and has {', '.join(names)}."
@@ -220,11 +215,9 @@ class SalesforceConnector:
         return _tried(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the objects that are configured."""
         return _tried(lambda: tuple(source_table(self._plan(name)) for name in self._tables))
 
     def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the objects that are configured."""
         return self.discover()
 
     def read(
@@ -235,7 +228,6 @@ class SalesforceConnector:
         rows_max: int,
         poll_ms: int,
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page."""
         place = Place(**json.loads(cursor)) if cursor else Place()
 
         def work() -> SourcePage:
@@ -247,7 +239,6 @@ class SalesforceConnector:
         return _tried(work)
 
     def close(self) -> None:
-        """Close the connection."""
         self._api.close()
 
     def _plan(self, name: str) -> Plan:

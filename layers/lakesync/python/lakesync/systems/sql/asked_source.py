@@ -57,11 +57,9 @@ class AskedSource:
         self._asks = asks
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Check the configuration with the source."""
         return self._answer(CHECK, lambda answer: str(answer["sentence"]))
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables that there are."""
         return self._answer(DISCOVER, _tables)
 
     def read(

@@ -110,7 +110,6 @@ class ByKey:
     def between(
         self, start: Sequence[Any] | None, end: Sequence[Any] | None, rows_max: int
     ) -> Sequence[Sequence[Any]]:
-        """Read rows."""
         dialect, plan = self.database.dialect, self.plan
         conditions = has_key(dialect, plan)
         if start is not None:
@@ -122,7 +121,6 @@ class ByKey:
         return plan.rows(self.cursor, statement)
 
     def position(self, row: Sequence[Any]) -> Sequence[Any]:
-        """Return the key."""
         return self.plan.ends_at(self.plan.key, [row[at] for at in self.plan.key_places])
 
 

@@ -223,8 +223,6 @@ def dated_changes(
     """Return rows as changes at their times, and those that cannot be read.
 
     Args:
-        plan: how the table is read.
-        rows: the rows.
         place: the position of the time in a row.
         redating: how they are dated, if the source's clock stepped back.
     """

@@ -158,11 +158,9 @@ class Captured:
         self.tables = tables
 
     def load(self) -> None:
-        """Read the stored state."""
         self.kept = kept_in(self._storage)
 
     def save(self) -> None:
-        """Store the state."""
         keep(self._storage, self.kept)
 
     def begin(self, cursor: Any, again: str, *, is_made: bool) -> None:
@@ -215,7 +213,6 @@ class Captured:
         """Schedule altered tables to be read again; all changes returned after this must be later.
 
         Args:
-            cursor: the source's cursor.
             us: the time of the last change that was returned; it covers everything that was visible
                 when the tables were inspected.
 
@@ -276,7 +273,6 @@ class CapturedTable(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The source's name for the table."""
         return self.plan.settings.name
 
     @property
@@ -367,7 +363,6 @@ class Kept:
 
     @property
     def all(self) -> dict[str, Any]:
-        """Return it as JSON."""
         return asdict(self)
 
     def mark(
@@ -380,7 +375,6 @@ class Kept:
         key: Sequence[str],
         parts: str = "",
     ) -> None:
-        """Schedule a table to be read whole, as of a time."""
         self.tables[table] = Baseline(us, xid, table_id, dict(types), list(key), parts)
 
 

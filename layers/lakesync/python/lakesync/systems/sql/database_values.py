@@ -83,16 +83,13 @@ class PythonValues:
         return source_type
 
     def alters(self, column: SourceColumn) -> str:
-        """Return our type."""
         return column.type
 
     def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
-        """Return the rows as the driver's values."""
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
         return rows
 
     def converter(self, column: SourceColumn) -> Callable[[Any], Any]:
-        """Return the function from Python's values to JSON."""
         known, other = kinds_of(column.type).get, converter_of(column.type)
         return lambda value: (known(value.__class__) or other)(value)
 
@@ -103,11 +100,9 @@ class PythonValues:
         raise ValueError(f"{str(value)[:60]} is no time that can be compared")
 
     def bound(self, column: SourceColumn) -> Bound | None:  # noqa: ARG002 - any column
-        """Return the value itself."""
         return Bound(same, same)
 
     def key_parameter(self, column: SourceColumn) -> Callable[[str], Any]:  # noqa: ARG002 - as above
-        """Return the function to the text itself."""
         return same
 
 
@@ -136,7 +131,6 @@ def exact(value: Any) -> Any:
 
 
 def same(value: Any) -> Any:
-    """Return a value as it is."""
     return value
 
 
@@ -172,7 +166,6 @@ def boolean(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Return the value of a text column."""
     return value if isinstance(value, str) else _by_kind(_TEXT, value)
 
 
@@ -197,7 +190,6 @@ def _members(value: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def base64_text(value: bytes | bytearray | memoryview) -> str:
-    """Return bytes as JSON."""
     return base64.b64encode(bytes(value)).decode()
 
 

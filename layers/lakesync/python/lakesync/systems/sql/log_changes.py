@@ -109,12 +109,10 @@ class NetChanges:
         self.us = 0
 
     def time(self, commit_us: int) -> None:
-        """Get the time of the next part."""
         self.us = max(min(commit_us, self._until_us), self.position.us + 1)
 
     @property
     def is_full(self) -> bool:
-        """Whether the part is to end here."""
         return self.rows >= self._rows_max or self.size >= PART_BYTES_MAX
 
     def part(self, end: Any) -> Part:
@@ -142,7 +140,6 @@ class NetChanges:
         return part
 
     def insert(self, table: CapturedTable, new: Any) -> None:
-        """Note that a row was inserted."""
         self._of(table, lambda: self._put(table, table.row_id(new), new, is_new=True))
 
     def delete(self, table: CapturedTable, old: Any) -> None:
@@ -361,8 +358,6 @@ class LogFeed(ABC, Generic[R]):
     durable.
 
     Args:
-        dialect: the database.
-        captured: the captured tables.
         report: what each report says of the source.
     """
 

@@ -95,8 +95,6 @@ class SqlStatements:
     """`lakesync.actions.ActionHandler` of declared statements.
 
     Args:
-        settings: the statements.
-        dialect: the database.
         schema: the database's expression for where its tables are.
         limits: what makes a session give up in time.
     """
@@ -111,11 +109,9 @@ class SqlStatements:
         self._connection: Connection | None = None
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Return the declared statements."""
         return [statement.supported() for statement in self._statements.values()]
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
-        """Do it, and note that it was done, in one transaction."""
         statement = self._statements[run.action]
 
         def make_notes(cursor: Any) -> None:
@@ -155,7 +151,6 @@ class SqlStatements:
         return self._transaction(work)
 
     def close(self) -> None:
-        """End the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # nothing is left undone by it

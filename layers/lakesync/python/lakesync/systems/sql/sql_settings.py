@@ -71,7 +71,6 @@ class PolledTable(NamedTable):
 
     @property
     def table(self) -> str:
-        """The table's name in the gateway."""
         return self.as_ or identifier(place_of(self.name)[1])
 
     @model_validator(mode="after")

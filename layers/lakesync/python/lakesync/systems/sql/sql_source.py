@@ -61,8 +61,6 @@ class SqlConnector:
         self._connection: Connection | None = None
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Check that every table can be read."""
-
         def work(cursor: Any) -> str:
             noted = [self._checked(cursor, name) for name in self._tables]
             has = f"has {', '.join(self._tables)}"
@@ -85,14 +83,11 @@ class SqlConnector:
         return self._run(work)
 
     def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the configured tables as they are read."""
         return self._run(self._as_read)
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page."""
-
         def work(connected: Any) -> SourcePage:
             plan = self._plan(connected, table)
             is_by_time = bool(plan.settings.cursor_column)
@@ -130,8 +125,6 @@ class SqlConnector:
     def read_stretch(
         self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of a stretch."""
-
         def work(connected: Any) -> SourcePage:
             plan = self._plan(connected, table)
             return by_time.read(
@@ -141,7 +134,6 @@ class SqlConnector:
         return self._planned(work)
 
     def close(self) -> None:
-        """End the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # it wrote nothing
@@ -327,7 +319,6 @@ class CapturedSource(SqlConnector):
     """A connector whose feed is its source's log, and whose tables are first read whole.
 
     Args:
-        feed: the feed.
         wait: waits until all transactions are visible that a baseline's ``xid`` names.
         keeps: whether the feed's next page goes on in the transaction of the page before.
     """
@@ -350,8 +341,6 @@ class CapturedSource(SqlConnector):
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of the feed, or of a table that is read whole."""
-
         def feed(connected: Any) -> SourcePage:
             return self.feed.page(connected, cursor, rows_max, poll_ms)
 
@@ -364,7 +353,6 @@ class CapturedSource(SqlConnector):
         return self._run(feed, keeps=self._keeps) if table == FEED else self._run(whole)
 
     def close(self) -> None:
-        """End the connections."""
         self.feed.forget()
         super().close()
 
@@ -412,7 +400,6 @@ class CapturedSource(SqlConnector):
     def read_stretch(
         self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of a stretch."""
         del poll_ms
 
         def work(connected: Any) -> SourcePage:

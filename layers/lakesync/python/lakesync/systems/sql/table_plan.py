@@ -62,12 +62,10 @@ class Plan:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns' names at the source."""
         return tuple(column.name for column in self.described)
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """The columns' types."""
         return tuple(column.type for column in self.described)
 
     @cached_property
@@ -103,7 +101,6 @@ class Plan:
         return self.source.rows(cursor)
 
     def place(self, column: str) -> int:
-        """Return the position of a column in a row."""
         return self.columns.index(column)
 
     @cached_property
@@ -276,7 +273,6 @@ def without_key(
 
 
 def keyless(plan: Plan, key: Sequence[Any]) -> Unreadable:
-    """Return a row without a key as unreadable."""
     reason = (
         f"a column of its key is NULL ({', '.join(plan.key)}), so that it is not read, nor other "
         "rows without: set it in all rows, or name another key"
@@ -337,12 +333,9 @@ def page_of(
     It limits the number of rows, after those that are skipped.
 
     Args:
-        dialect: the source's.
         origin: the table, or the query that is read in its place: `Plan.origin`.
-        columns: the columns.
         order: the columns by which rows are sorted.
         conditions: those of the rows, with their parameters.
-        rows_max: how many rows.
         skipped: how many before them.
     """
     names = ", ".join(quoted_name(dialect, name) for name in columns)
@@ -365,7 +358,6 @@ def rows_gone(
     """Return some of the rows that came from a table and that it no longer has.
 
     Args:
-        plan: how the table is read.
         storage: the connector's, which lists the rows that the gateway has from it.
         place: where the previous call ended; empty to begin.
         rows_there: asks the source.
@@ -519,7 +511,6 @@ def tables_in_rows(
 
 
 def refused_query(name: str, message: str) -> AdapterRefused:
-    """Return the error of a query that cannot be read."""
     said = " ".join(message.split())[:300]
     return AdapterRefused(
         f"the query of {name} is not one SELECT that can be read as a table: {said}"
