@@ -2,11 +2,11 @@
 
 import initialise from "@sqlite.org/sqlite-wasm";
 
-import { serve, type Port } from "./sqlite-port.js";
+import { serve } from "./sqlite-port.js";
 
 const POOL = "lakesync-sql";
 
-serve(globalThis as unknown as Port, async () => {
+serve(globalThis, async () => {
   const sqlite = await initialise();
   try {
     // One tab at a time can have it. What an earlier one left there is removed: it is a copy.

@@ -112,9 +112,11 @@ export class Sql {
     if (this.isClosed) return;
     this.isClosed = true;
     for (const end of this.ends) end();
-    void this.ask("close").catch(() => undefined);
-    for (const settle of this.asked.values())
-      settle({ error: { code: "CLOSED", message: "closed" } });
+    const error = isClosed();
+    for (const settle of this.asked.values()) settle({ error });
+    this.asked.clear();
+    const ended = this.ask("close").catch(() => undefined);
+    void ended.then(() => "terminate" in this.port && this.port.terminate());
   }
 
   /** Copy a table, and follow it; returns once it is there. */
@@ -148,6 +150,7 @@ export class Sql {
     ...values: Parameters<Answers[Name]>
   ): Promise<Awaited<ReturnType<Answers[Name]>>> {
     const number = (this.requests += 1);
+    if (this.isClosed && ask !== "close") return Promise.reject(isClosed());
     return new Promise((resolve, reject) => {
       this.asked.set(number, (answer) => {
         if ("error" in answer) {
@@ -161,6 +164,8 @@ export class Sql {
     });
   }
 }
+
+const isClosed = (): LakeSyncError => fault("CLOSED", "the copy is closed: open it again");
 
 async function attempt<T>(body: () => Promise<T>): Promise<Result<T>> {
   try {
