@@ -2,5 +2,5 @@
 
 from typing import Final
 
-DOORS: Final = ("connector_bodies", "follower_deltas", "follower_progress", "follower_pulls")
+DOORS: Final = ("follower_deltas", "follower_progress", "follower_pulls")
 """What other folders may import."""

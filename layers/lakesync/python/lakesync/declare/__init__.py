@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
-DOORS: Final = ("destinations", "flows", "schemas", "sync_rules")
+DOORS: Final = ("destinations", "existing_connectors", "flows", "schemas", "sync_rules")
 """What other folders may import, beside the names of this module."""
 M = TypeVar("M", bound="BaseModel")
 NOT_GIVEN: Final[Any] = None

@@ -92,7 +92,7 @@ def add_connector_routes(router: Router, service: Callable[[], ConnectorAdmin]) 
         with_schemas: WithSchemas = False,  # noqa: FBT002
     ) -> Response:
         """Register a connector, after its source was queried. Its secrets are never returned."""
-        from lakesync.compat.connector_bodies import translated  # noqa: PLC0415 - by few requests
+        from lakesync.declare.existing_connectors import translated  # noqa: PLC0415 - by few requests
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)
         wanted = read_connector(translated(body))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.compat.connector_bodies import translated
 from lakesync.connectors.registry import configured, connector_type
+from lakesync.declare.existing_connectors import translated
 from lakesync.declare.flows import read_connector
 from lakesync.errors import ValidationFailed
 
@@ -116,20 +116,20 @@ FIRST = "ingest.tables[0]"
 @pytest.mark.parametrize(
     ("body", "field", "says"),
     [
-        (changed(POSTGRES, "ingest.intervalMs", 10_000), "ingest.intervalMs", "interval is a min"),
+        (changed(POSTGRES, "ingest.intervalMs", 10_000), "ingest.intervalMs", "is at least 60000"),
         (changed(POSTGRES, "ingest.intervalMs", 90_000), "ingest.intervalMs", "multiple of 60000"),
         (changed(POSTGRES, "ingest.intervalMs", "1"), "ingest.intervalMs", "whole number"),
         (changed(POSTGRES, "ingest", None), "ingest.tables", "POST /admin/destinations"),
         (changed(POSTGRES, "ingest.tables", []), "ingest.tables", "a destination here"),
         (changed(POSTGRES, "ingest.tables", [7]), FIRST, "must be an object"),
-        (changed(POSTGRES, "ingest.more", 1), "ingest.more", "is none of"),
-        (changed(POSTGRES, "more", 1), "more", "is none of"),
+        (changed(POSTGRES, "ingest.more", 1), "ingest.more", "no such field"),
+        (changed(POSTGRES, "more", 1), "more", "no such field"),
         (changed(POSTGRES, "postgres", "x"), "postgres", "must be an object"),
-        (changed(POSTGRES, "postgres.ssl", True), "postgres.ssl", "is none of"),
+        (changed(POSTGRES, "postgres.ssl", True), "postgres.ssl", "no such field"),
         (JIRA | {"jira": JIRA["jira"] | {"jql": "labels = x"}}, "jira.jql", "sync rules"),
         (JIRA | {"jira": JIRA["jira"] | {"domain": "a.b"}}, "jira.domain", "mycompany for"),
         (JIRA | {"jira": JIRA["jira"] | {"includeComments": 1}}, "jira.includeComments", "true or"),
-        (JIRA | {"ingest": {"tables": []}}, "ingest.tables", "is none of"),
+        (JIRA | {"ingest": {"tables": []}}, "ingest.tables", "no such field"),
         ({"type": "bigquery", "name": "b", "bigquery": {"projectId": "p"}}, "bigquery", "a file"),
         ({"type": "salesforce", "name": "s", "salesforce": {"password": "hidden"}}, "salesforce",
          "client credentials"),
