@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.compat.follower_deltas import as_meant
+from lakesync.compat.follower_deltas import with_intended_values
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import canonical, parse
 from lakesync.core.messages import Push
@@ -36,7 +36,7 @@ def meant(type_name: str | None, value: object) -> Any:
     name = f"c{TYPES.index(type_name)}" if type_name else "c0"
     table = "todos" if type_name else "others"
     pushed = insert("r1", at=at_ms(1), client="a", table=table, **{name: value})
-    read = as_meant(MemoryBuffer(), "g1", CONFIG, Push("a", ((0, pushed),)))
+    read = with_intended_values(MemoryBuffer(), "g1", CONFIG, Push("a", ((0, pushed),)))
     ((_, delta),) = read.deltas
     ((_, kept),) = delta.columns
     return parse(kept)

@@ -304,7 +304,7 @@ class FollowingPushes:
         if not is_follower(push):
             return self._pushes.push(gateway, push)
         config = self._buffer.config(gateway)
-        push = replace(as_meant(self._buffer, gateway, config, push), revives=True)
+        push = replace(with_intended_values(self._buffer, gateway, config, push), revives=True)
         receipt = self._pushes.push(gateway, push)
         known = self._note(gateway, push, self._left_behind(gateway, config, push, receipt))
         _check_accepted(receipt)
@@ -397,7 +397,7 @@ _BOOLEANS: Final = {b"0": b"false", b"1": b"true"}
 _JSON_TEXT: Final = (b'"{', b'"[')
 
 
-def as_meant(buffer: Buffer, gateway: str, config: GatewayConfig, push: Push) -> Push:
+def with_intended_values(buffer: Buffer, gateway: str, config: GatewayConfig, push: Push) -> Push:
     """Return a push with its values as intended.
 
     Cost: one read unit for each row into which text of an object or a list is written.
@@ -414,20 +414,20 @@ def as_meant(buffer: Buffer, gateway: str, config: GatewayConfig, push: Push) ->
         for key, row in stored.items()
     }
     deltas = [
-        (index, _delta_as_meant(config, delta, known.get((delta.table, delta.row_id), {})))
+        (index, _intended_delta(config, delta, known.get((delta.table, delta.row_id), {})))
         for index, delta in push.deltas
     ]
     return replace(push, deltas=tuple(deltas), typed=config.strict)
 
 
-def _delta_as_meant(
+def _intended_delta(
     config: GatewayConfig, delta: Delta, known: Mapping[str, CanonicalJson]
 ) -> Delta:
     schema = config.schemas.get(delta.table)
     types = {column.name: column.type for column in schema.columns} if schema else {}
     columns = tuple(
         [
-            (name, _value_as_meant(types.get(name), value, known.get(name)))
+            (name, _intended_value(types.get(name), value, known.get(name)))
             for name, value in delta.columns
         ]
     )
@@ -437,7 +437,7 @@ def _delta_as_meant(
     return known_delta(op, table, row_id, client_id, hlc, columns)
 
 
-def _value_as_meant(
+def _intended_value(
     type_name: str | None, value: CanonicalJson, known: CanonicalJson | None
 ) -> CanonicalJson:
     if type_name == "boolean":

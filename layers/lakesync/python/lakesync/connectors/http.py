@@ -329,7 +329,6 @@ class Caller:
         return answer
 
     def close(self) -> None:
-        """Close the connection. Safe to repeat."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

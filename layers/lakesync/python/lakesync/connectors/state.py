@@ -218,7 +218,6 @@ class DeadLetters:
         self.changed = True
 
     def take_back(self, table: str, row_id: str) -> None:
-        """Remove the dead letter of a row, because it was accepted since."""
         name = digest(table, row_id)
         if name in self._names:
             self._storage.remove(_FOLDER, name)

@@ -405,7 +405,6 @@ class Shares:
         raise Conflict(f"the share {name} is being changed by others; try again")
 
     def remove(self, name: str) -> None:
-        """Remove a share. Idempotent."""
         self._store.delete(share_key(name))
 
     def _read(self, name: str) -> tuple[Share | None, str | None]:

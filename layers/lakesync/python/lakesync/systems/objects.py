@@ -91,7 +91,6 @@ class ObjectTables(FileTables):
         return (key.rpartition("/")[2] for key in keys)
 
     def begin(self, table: str) -> None:
-        """Have a table named that is not there yet. Safe to repeat."""
         self._objects.put_object(f"{self._prefix}.tables/{table}", b"", "text/plain")
 
 
@@ -111,7 +110,6 @@ class ObjectTable:
         self._cache: OrderedDict[str, dict[str, bytes]] = OrderedDict()
 
     def states(self, head: Head, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Return the states of rows; those that are not there are left out."""
         states: dict[str, RowState] = {}
         for hidden in (False, True):
             for file, wanted in _by_file(_leaves(head, hidden=hidden), row_ids):
@@ -120,7 +118,6 @@ class ObjectTable:
         return states
 
     def states_after(self, head: Head, row_id: str, count: int) -> dict[str, RowState]:
-        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         at = row_id.encode()
         behind: dict[bytes, bytes] = {}
         for hidden in (False, True):
@@ -134,7 +131,6 @@ class ObjectTable:
         return {key.decode(): state_in(line) for key, line in ordered}
 
     def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Return the next commits behind a stamp with their records, none at the end."""
         for file in head.history:
             if file.last > after:
                 read = commits_in(self._objects.get_object(file.key))
@@ -155,7 +151,6 @@ class ObjectTable:
         return write.made(deltas, states, anew=anew)
 
     def count(self, head: Head) -> int:
-        """Count the rows, those that no reader is to see too."""
         return sum(file.rows for file in head.files)
 
     def lines(self, file: RowFile) -> dict[str, bytes]:

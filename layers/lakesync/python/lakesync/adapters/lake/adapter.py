@@ -133,7 +133,6 @@ class LateObjects:
         return self._store().get_range(key, start, size)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Return the keys under a prefix, in order."""
         return self._store().list_objects(prefix)
 
     def delete_object(self, key: str) -> None:

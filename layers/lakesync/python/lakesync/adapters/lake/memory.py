@@ -60,7 +60,6 @@ class MemoryAdapter:
         return ObjectHead(key, len(body), hashlib.sha256(body).hexdigest(), modified_at)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Return the keys under a prefix, in order."""
         return sorted((key for key in self._objects if key.startswith(prefix)), key=str.encode)
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:

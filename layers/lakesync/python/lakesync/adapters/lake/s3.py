@@ -37,7 +37,6 @@ class S3Objects:
         self._client = client
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object; storing the same again changes nothing."""
         with self._translated(key):
             self._client.put_object(
                 Bucket=self._bucket, Key=key, Body=body, ContentType=content_type
@@ -66,7 +65,6 @@ class S3Objects:
             return body
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Return the keys under a prefix, in order."""
         with self._translated(prefix):
             return list(self._pages(prefix))
 

@@ -60,7 +60,6 @@ class S3Adapter(S3Objects):
     """
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
-        """Store an object; storing the same again changes nothing."""
         check_key(key)
         super().put_object(key, body, content_type)
 

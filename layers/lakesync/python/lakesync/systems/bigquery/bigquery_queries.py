@@ -269,7 +269,6 @@ class _Rows:
     def between(
         self, start: Sequence[Any] | None, end: Sequence[Any] | None, rows_max: int
     ) -> Sequence[Sequence[Any]]:
-        """Return the first rows behind a place, up to another."""
         rows: list[tuple[Any, ...]] = []
         while len(rows) < rows_max:
             at = self._first + len(self._places)

@@ -224,7 +224,6 @@ class Source:
         return resource
 
     def close(self) -> None:
-        """Close connections. Safe to repeat."""
         for session in self._sessions.values():
             session.close()
 

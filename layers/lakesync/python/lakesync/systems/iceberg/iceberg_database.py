@@ -200,14 +200,12 @@ class LakeTable:
             return self._state_files().states(row_ids)
 
     def states_after(self, head: Head, row_id: str, count: int) -> dict[str, RowState]:
-        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         if not head.version:
             return {}
         with asking():
             return self._state_files().states_after(row_id, count)
 
     def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Return the next commits behind a stamp with their records, none at the end."""
         with asking():
             history = self._pair.history if self._pair is not None else None
             if history is None:

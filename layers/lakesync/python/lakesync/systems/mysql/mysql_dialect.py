@@ -229,7 +229,6 @@ class MySql(StandardDialect):
         return lists(column, values)
 
     def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
-        """Update rows by their row id."""
         values = ", ".join(f"t.{name} = {value}" for name, value in assignments)
         return (
             f"UPDATE {table} t JOIN {STAGE} s ON t.row_id = s.row_id "  # noqa: S608 - quoted

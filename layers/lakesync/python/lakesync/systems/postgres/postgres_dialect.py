@@ -216,7 +216,6 @@ class Postgres(StandardDialect):
     def merge(
         self, table: str, columns: Sequence[tuple[str, str]], condition: str
     ) -> Sequence[str]:
-        """Insert or update rows by their row id."""
         names = ", ".join(name for name, _ in columns)
         values = ", ".join(value for _, value in columns)
         assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in columns[1:])
@@ -439,7 +438,6 @@ class PostgresObjects:
         return page[0]
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Return the keys under a prefix, in order."""
         return [head.key for head in self._all(prefix)]
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
