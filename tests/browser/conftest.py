@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Error
 
-from tests.support.chromium import App, Site, launched, serve_site
+from tests.support.chromium import App, Site, launched, playing, serve_site
 from tests.support.local_gateway import LocalGateway, serve_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Playwright
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    with launched() as browser:
+def playwright() -> Iterator[Playwright]:
+    with playing() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def chromium(playwright: Playwright) -> Iterator[Browser]:
+    with launched(playwright) as browser:
         yield browser
 
 
@@ -55,3 +63,14 @@ def tab(device: Callable[[], BrowserContext], site: Site) -> Callable[..., App]:
         return App((context or device()).new_page(), site)
 
     return new
+
+
+@pytest.fixture
+def kill() -> Callable[[App], None]:
+    """Return what kills the process of a tab, at once and with all that it was doing."""
+
+    def killed(app: App) -> None:
+        with suppress(Error):  # that it is gone
+            app.page.goto("chrome://kill")
+
+    return killed

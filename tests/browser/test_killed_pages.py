@@ -12,15 +12,16 @@ from playwright.sync_api import Error
 
 from lakesync.core.delta import parse
 from tests.support.builders import push, update
-from tests.support.chromium import PAGES, App, Site
+from tests.support.chromium import PAGES, App, Site, launched_in
 from tests.support.gateways import pulled, pusher, real_wall_clock
 from tests.support.local_gateway import GATEWAY, LocalGateway
 from tests.support.waiting import waited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Playwright
 
 pytestmark = pytest.mark.browser
 
@@ -81,6 +82,61 @@ class Killed:
             return None
         count: int = app.page.evaluate("points.count()")
         return count
+
+
+RESTARTS = 3
+WRITE = """async (first) => {
+  for (let number = first; ; number += 1) {
+    const done = await app.client.insert("todos", `r${number}`, { n: number });
+    if (!done.ok) throw new Error(done.error.message);
+    const request = new XMLHttpRequest();
+    request.open("POST", `/said/${number}`, false);
+    request.send();
+  }
+}"""
+
+
+@pytest.mark.law("K1", "K2")
+def test_browser_that_is_killed_while_the_page_edits_has_every_edit_on_the_disk(
+    playwright: Playwright, gateway: LocalGateway, site: Site, tmp_path: Path
+) -> None:
+    said: set[int] = set()
+    pids: list[int] = []
+    stops_at = 0
+
+    def hear(path: str, _: bytes) -> Any:
+        said.add(int(path.removeprefix("/said/")))
+        if max(said) >= stops_at:
+            os.kill(pids[-1], signal.SIGKILL)
+        return 200, {}, b""
+
+    site.answers["/said/"] = hear
+    for restart in range(RESTARTS):
+        first = max(said, default=-1) + 1
+        stops_at = first + 3 * restart
+        with launched_in(playwright, tmp_path) as context:
+            pids.append(main_process(tmp_path))
+            app = App(context.new_page(), site).opened("page")
+            assert {f"r{number}" for number in said} <= set(app.rows())
+            app.value("sync", "push")
+            with pytest.raises(Error):
+                app.page.evaluate(WRITE, first)
+    with launched_in(playwright, tmp_path) as context:
+        app = App(context.new_page(), site).opened("page")
+        rows = app.rows()
+        app.value("sync")
+        assert app.rows() == rows
+        assert app.status["waiting"] == 0
+
+    assert {f"r{number}" for number in said} <= set(rows)
+    assert len(rows) <= len(said) + RESTARTS, "at most one in each was not yet answered"
+    written = Counter(delta.row_id for delta in pulled(gateway.buffer, GATEWAY))
+    assert set(written) == set(rows)
+
+
+def main_process(profile: Path) -> int:
+    """Return the process of the browser that has a profile: it notes itself there."""
+    return int((profile / "SingletonLock").readlink().name.rpartition("-")[2])
 
 
 @pytest.mark.law("K1", "K8")

@@ -6,6 +6,7 @@ server of this process, with the modules that `tools/javascript.sh` has built, a
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Error, sync_playwright
 
 from tests.support.local_gateway import GATEWAY, LocalGateway
 from tests.support.repository import ROOT
@@ -56,23 +57,40 @@ def chromium_path() -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Browser]:
-    """Run a browser with no profile for as long as the block runs."""
-    path = chromium_path()
+def playing() -> Iterator[Playwright]:
+    """Run what drives browsers for as long as the block runs."""
+    chromium_path()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield browser
-        browser.close()
+        yield playwright
 
 
 @contextmanager
-def launched_in(playwright: Playwright, folder: Path) -> Iterator[BrowserContext]:
-    """Run a browser whose profile is in a folder: what is stored is on the disk."""
+def launched(playwright: Playwright) -> Iterator[Browser]:
+    """Run a browser with no profile for as long as the block runs."""
+    browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(FLAGS))
+    yield browser
+    browser.close()
+
+
+@contextmanager
+def launched_in(
+    playwright: Playwright, folder: Path, **settings: object
+) -> Iterator[BrowserContext]:
+    """Run a browser whose profile is in a folder: what is stored is on the disk.
+
+    Args:
+        settings: what a user has set in the browser, by the names that it has for its profile.
+    """
+    if settings:
+        (folder / "Default").mkdir()
+        preferences = {"profile": {"default_content_setting_values": settings}}
+        (folder / "Default" / "Preferences").write_text(json.dumps(preferences), "utf-8")
     context = playwright.chromium.launch_persistent_context(
         folder, executable_path=chromium_path(), args=list(FLAGS)
     )
     yield context
-    context.close()
+    with suppress(Error):  # it may have been killed
+        context.close()
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -124,6 +142,7 @@ def serve_site(gateway: LocalGateway) -> Iterator[Site]:
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("cache-control", "no-cache")
+            self.send_header("access-control-allow-origin", "*")  # for frames without an origin
             self.send_header("content-length", str(len(answer)))
             self.end_headers()
             with suppress(OSError):  # the page may be gone

@@ -42,6 +42,8 @@ app.show = (query, column) => {
   });
 };
 
+app.count = async (table) => (await app.client.query({ table })).value.length;
+
 /** All that this browser has stored of the site, as text. */
 app.stored = async () => {
   const all = [];
