@@ -32,7 +32,7 @@ from pydantic import (
 )
 
 from lakesync.actions.engine import RUN_MS_MAX, Engine, HandlerType, Prepared, check_params
-from lakesync.adapters.database_types import loaded, names_in
+from lakesync.adapters.database_types import loaded
 from lakesync.connectors.port import Settings
 from lakesync.connectors.registry import configured, secret_names
 from lakesync.core.clock import stamp
@@ -378,10 +378,6 @@ BUILT_IN: Final[Mapping[str, str]] = {
 }
 
 
-def type_names() -> list[str]:
-    return names_in(GROUP, BUILT_IN)
-
-
 def handler_type(name: str) -> HandlerType:
     """Return a type of action handler by its name.
 
@@ -389,9 +385,6 @@ def handler_type(name: str) -> HandlerType:
         NotFound: there is none of that name, or it cannot be imported here.
     """
     return loaded(GROUP, BUILT_IN, name, HandlerType, "action handler")
-
-
-# --- registrations --------------------------------------------------------------------------------
 
 
 # --- permissions ----------------------------------------------------------------------------------

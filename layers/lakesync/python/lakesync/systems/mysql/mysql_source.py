@@ -197,7 +197,19 @@ class MySqlSource:
         return tables_in_rows(cursor.fetchall(), table, self.values)
 
     def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
-        return mysql_columns(cursor, self.dialect, self.values, name, query)
+        try:
+            cursor.execute("PREPARE lakesync_query FROM %s", (query,))
+            cursor.execute("DEALLOCATE PREPARE lakesync_query")
+        except Exception as exc:
+            raise query_fault(self.dialect, exc, name) from exc
+        read_query(cursor, self.dialect, name, query, 0)
+        fields = cursor._result.fields  # noqa: SLF001 - the driver shows flags nowhere else
+        check_names(name, [field.name for field in fields])
+        kinds = [mysql_type(field) for field in fields]
+        return tuple(
+            SourceColumn(field.name, self.values.column_type(kind), source_type=kind)
+            for field, kind in zip(fields, kinds, strict=True)
+        )
 
 
 _BINARY: Final = 63
@@ -211,29 +223,6 @@ _PROTOCOL_TYPES: Final = {
     14: "date", 245: "json", 255: "geometry",
 }  # fmt: skip
 """Types of MySQL's protocol, as its catalogue spells them."""
-
-
-def mysql_columns(
-    cursor: Any, dialect: Dialect, values: Values, name: str, query: str
-) -> tuple[SourceColumn, ...]:
-    """Return the columns of a query of MySQL or MariaDB.
-
-    Raises:
-        AdapterRefused: it is not one SELECT, or has two columns of one name.
-    """
-    try:
-        cursor.execute("PREPARE lakesync_query FROM %s", (query,))
-        cursor.execute("DEALLOCATE PREPARE lakesync_query")
-    except Exception as exc:
-        raise query_fault(dialect, exc, name) from exc
-    read_query(cursor, dialect, name, query, 0)
-    fields = cursor._result.fields  # noqa: SLF001 - the driver shows flags nowhere else
-    check_names(name, [field.name for field in fields])
-    kinds = [mysql_type(field) for field in fields]
-    return tuple(
-        SourceColumn(field.name, values.column_type(kind), source_type=kind)
-        for field, kind in zip(fields, kinds, strict=True)
-    )
 
 
 def mysql_type(field: Any) -> str:

@@ -256,6 +256,10 @@ _POSTGRES_ALL: Final = (
     "c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition "
     "AND c.relnamespace = current_schema()::regnamespace"
 )
+_TYPE_NAMES: Final = f"""
+    SELECT {resolved("x.type_id", "x.modifier")}
+    FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS x(type_id, modifier, place)
+    ORDER BY x.place"""  # noqa: S608 - our own SQL
 
 
 @dataclass(frozen=True)
@@ -308,45 +312,31 @@ class PostgresSource:
         return tables_in_rows(cursor.fetchall(), table, self.values)
 
     def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
-        return postgres_columns(cursor, self.dialect, self.values, name, query)
+        from psycopg.errors import error_from_result  # noqa: PLC0415 - the driver
+        from psycopg.pq import ExecStatus  # noqa: PLC0415
 
-
-_TYPE_NAMES: Final = f"""
-    SELECT {resolved("x.type_id", "x.modifier")}
-    FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS x(type_id, modifier, place)
-    ORDER BY x.place"""  # noqa: S608 - our own SQL
-
-
-def postgres_columns(
-    cursor: Any, dialect: Dialect, values: Values, name: str, query: str
-) -> tuple[SourceColumn, ...]:
-    """Return the columns of a query of PostgreSQL.
-
-    Raises:
-        AdapterRefused: it is not one SELECT, or has two columns of one name.
-    """
-    from psycopg.errors import error_from_result  # noqa: PLC0415 - the driver
-    from psycopg.pq import ExecStatus  # noqa: PLC0415
-
-    connection = cursor.connection
-    prepared = connection.pgconn.prepare(b"", query.encode(connection.info.encoding))
-    if prepared.status != ExecStatus.COMMAND_OK:
-        raise query_fault(dialect, error_from_result(prepared), name)
-    described = connection.pgconn.describe_prepared(b"")
-    if described.nparams:
-        raise refused_query(name, "it has parameters, which have no values")
-    read_query(cursor, dialect, name, query, 0)
-    result = cursor.pgresult
-    places = range(result.nfields)
-    names = [result.fname(place).decode() for place in places]
-    check_names(name, names)
-    kinds = [[result.ftype(place) for place in places], [result.fmod(place) for place in places]]
-    cursor.execute(_TYPE_NAMES, kinds)
-    types = [row[0] for row in cursor.fetchall()]
-    return tuple(
-        SourceColumn(column, values.column_type(kind), source_type=kind)
-        for column, kind in zip(names, types, strict=True)
-    )
+        connection = cursor.connection
+        prepared = connection.pgconn.prepare(b"", query.encode(connection.info.encoding))
+        if prepared.status != ExecStatus.COMMAND_OK:
+            raise query_fault(self.dialect, error_from_result(prepared), name)
+        described = connection.pgconn.describe_prepared(b"")
+        if described.nparams:
+            raise refused_query(name, "it has parameters, which have no values")
+        read_query(cursor, self.dialect, name, query, 0)
+        result = cursor.pgresult
+        places = range(result.nfields)
+        names = [result.fname(place).decode() for place in places]
+        check_names(name, names)
+        kinds = [
+            [result.ftype(place) for place in places],
+            [result.fmod(place) for place in places],
+        ]
+        cursor.execute(_TYPE_NAMES, kinds)
+        types = [row[0] for row in cursor.fetchall()]
+        return tuple(
+            SourceColumn(column, self.values.column_type(kind), source_type=kind)
+            for column, kind in zip(names, types, strict=True)
+        )
 
 
 def made(settings: PostgresSettings, storage: Storage, hosts: tuple[str, ...]) -> SqlConnector:
