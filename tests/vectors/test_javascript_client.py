@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
+import uuid
+from base64 import b64decode, b64encode
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
+from botocore.config import Config
 
 from lakesync.actions.service import registration_from
+from lakesync.adapters.lake.s3 import S3SignedObjects
 from lakesync.client import Client, HttpTransport
+from lakesync.core.attachments import PART_BYTES
 from lakesync.errors import AdapterFailed
 from tests.support.acting import use_memory_outside
 from tests.support.gateways import administrator
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.actions import Run
+    from tools.local_stack.aws_emulator import Emulator
 
 FOLDER = ROOT / "clients" / "js"
 SCRIPT = FOLDER / "build" / "test" / "served.js"
@@ -252,6 +260,43 @@ def test_action_is_done_once_after_its_edits(
 
 def lost_answer(run: Run) -> None:
     raise OSError(f"the answer of {run.action} was lost")
+
+
+@pytest.fixture
+def stored(gateway: LocalGateway, emulator: Emulator) -> Iterator[None]:
+    """Let the gateway's attachments be on S3."""
+    config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
+    s3: Any = boto3.client("s3", config=config, **emulator.client_options())
+    bucket = f"attachments-{uuid.uuid4().hex}"
+    s3.create_bucket(Bucket=bucket)
+    gateway.signed = S3SignedObjects(bucket, s3)
+    yield
+    s3.close()
+
+
+@pytest.mark.emulator
+@pytest.mark.law("G1", "G2", "G6", "G7")
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize("size", [0, 1_000, PART_BYTES + 1])
+def test_attachments_go_both_ways(browser: Browser, phone: Client, size: int) -> None:
+    ours, theirs = (random.Random(f"{size} {who}").randbytes(size) for who in ("ours", "theirs"))
+    given = {"$bytes": b64encode(ours).decode()}
+    photo = browser.value("attachments.add", given, {"mediaType": "image/png"})
+    browser.value("insert", "todos", "t1", {"photo": photo})
+    document = phone.attachments.add(theirs).unwrap()
+    phone.insert("todos", "t2", {"file": {"all": [str(document)]}}).unwrap()
+    for _ in range(2):
+        browser.value("sync")
+        phone.sync().unwrap()
+    missing = browser.ask("attachments.get", "todos", "t2", "file")
+    assert missing["error"]["code"] == "NOT_YET_UPLOADED"
+    browser.value("attachments.upload")
+    assert browser.value("attachments.status", photo)["status"] == "kept"
+    phone.attachments.upload().unwrap()
+
+    assert phone.attachments.fetch("todos", "t1", "photo").unwrap().read_bytes() == ours
+    fetched = browser.value("attachments.get", "todos", "t2", "file")
+    assert b64decode(fetched["$bytes"]) == theirs
 
 
 def test_wrong_token_and_another_server_are_told_and_lose_nothing(gateway: LocalGateway) -> None:

@@ -89,6 +89,9 @@ const SENT_AGAIN_MS_MAX = 28 * 86_400_000;
 const RETRY_MS_MIN = 1_000;
 const RETRY_MS_MAX = 300_000;
 
+/** How long another tab may take to send actions, before this one does. */
+const OTHERS_MS_MAX = 10_000;
+
 const isOpen = ({ status }: Action): boolean => status === "waiting" || status === "sent";
 
 export class Actions {
@@ -99,7 +102,8 @@ export class Actions {
   /** The actions of a client. They are sent while it is connected, or by `send`. */
   constructor(private readonly client: Client) {
     this.side = new Side(`${client.inside.name} actions`, client.inside.isDurable);
-    this.background = new Background(client, "actions", this.side, () => this.sendAll());
+    const work = (): Promise<number | null> => this.sendAll();
+    this.background = new Background(client, "actions", this.side, work, OTHERS_MS_MAX);
     this.leave = client.inside.join({
       waiting: () => this.waiting(),
       wipe: () => this.side.wipe(),
@@ -110,7 +114,7 @@ export class Actions {
     const count = await this.side.update(
       ({ items }) => [...items.values()].filter(({ status }) => status !== "done").length,
     );
-    return count ? `${count} actions wait, or are dead letters` : "";
+    return count ? `actions that wait, or are dead letters: ${count}` : "";
   }
 
   /** End; what waits is sent when the app makes them again. */

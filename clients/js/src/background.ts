@@ -12,8 +12,6 @@ import { Http } from "./http.js";
 const SOON_MS = 50;
 const WAIT_MS_MIN = 1_000;
 const WAIT_MS_MAX = 300_000;
-/** How long another tab may take, before this one does the same. */
-const OTHERS_MS_MAX = 10_000;
 
 /** A browser's window or worker; Node has neither. */
 const listenable = (globalThis as { self?: EventTarget }).self;
@@ -30,12 +28,14 @@ export class Background {
 
   /**
    * @param body - does what can be done now; gives in how many milliseconds more can be, null if never
+   * @param othersMs - how long another tab may take, before this one does the same
    */
   constructor(
     private readonly client: Client,
     private readonly what: string,
     changes: { onChange(listener: () => void): () => void },
     private readonly body: () => Promise<number | null>,
+    private readonly othersMs: number,
   ) {
     this.http = new Http(client.inside.address);
     listenable?.addEventListener("online", this.hurry);
@@ -51,6 +51,11 @@ export class Background {
     clearTimeout(this.timer);
     this.closing.abort();
     for (const end of this.ends) end();
+  }
+
+  /** Ends what is under way, once nobody wants it. */
+  get signal(): AbortSignal {
+    return this.closing.signal;
   }
 
   /** Send a request to the gateway; throws what it refused. */
@@ -69,7 +74,7 @@ export class Background {
   private async alone(): Promise<void> {
     const locks = (globalThis as { navigator?: Partial<Navigator> }).navigator?.locks;
     if (!locks || !this.client.inside.isDurable) return this.once();
-    const signal = AbortSignal.timeout(OTHERS_MS_MAX);
+    const signal = AbortSignal.timeout(this.othersMs);
     let isBegun = false as boolean;
     try {
       await locks.request(`lakesync ${this.client.inside.name} ${this.what}`, { signal }, () => {

@@ -54,9 +54,9 @@ function fraction(root: number): number {
   return (root - Math.floor(root)) * 0x1_0000_0000;
 }
 
-/** The SHA-256 of a text's UTF-8 bytes, in lower-case hex. */
-export function sha256(text: string): string {
-  const message = utf8(text);
+/** The SHA-256 of bytes, or of a text's in UTF-8, in lower-case hex. */
+export function sha256(content: string | Uint8Array): string {
+  const message = typeof content === "string" ? utf8(content) : content;
   const padded = new Uint8Array(((message.length + 72) >> 6) << 6);
   padded.set(message);
   padded[message.length] = 0x80;

@@ -10,12 +10,16 @@ import { createInterface } from "node:readline";
 import "fake-indexeddb/auto";
 
 import { Actions } from "../src/actions.js";
+import { Attachments } from "../src/attachments.js";
 import { Client } from "../src/index.js";
 
 let client: Client | null = null;
 /** What is made of the client when it is asked for first. */
 const parts: Record<string, object> = {};
-const MAKES: Record<string, () => object> = { actions: () => new Actions(client!) };
+const MAKES: Record<string, () => object> = {
+  actions: () => new Actions(client!),
+  attachments: () => new Attachments(client!),
+};
 
 async function answered(method: string, given: unknown[]): Promise<unknown> {
   if (method === "open") {
@@ -32,8 +36,15 @@ async function answered(method: string, given: unknown[]): Promise<unknown> {
   }
 
   const [part, name] = method.split(".") as [string, string?];
-  if (name) return ((parts[part] ??= MAKES[part]!()) as any)[name](...given);
+  if (name) return shown(await ((parts[part] ??= MAKES[part]!()) as any)[name](...given));
   return (client as any)[method](...given);
+}
+
+/** A result, with bytes in place of a blob. */
+async function shown(result: any): Promise<unknown> {
+  const { value } = result;
+  if (!(value instanceof Blob)) return result;
+  return { ok: true, value: new Uint8Array(await value.arrayBuffer()) };
 }
 
 function revived(_: string, value: any): unknown {
