@@ -8,7 +8,7 @@ import "fake-indexeddb/auto";
 import initialise from "@sqlite.org/sqlite-wasm";
 
 import { Client, type Result } from "../src/index.js";
-import { serve, type Port } from "../src/sqlite-port.js";
+import { serve } from "../src/sqlite-port.js";
 import { Sql, type SqlRow, type SqlTable } from "../src/sqlite.js";
 
 const sqlite = await initialise();
@@ -36,11 +36,11 @@ async function opened(
     }),
   );
   const { port1, port2 } = new MessageChannel();
-  serve(port1 as unknown as Port, async () => ({
+  serve(port1, async () => ({
     database: new sqlite.oo1.DB(":memory:"),
     isOnDisk: false,
   }));
-  const sql = valueOf(await Sql.open(client, { tables, worker: port2 as unknown as Port }));
+  const sql = valueOf(await Sql.open(client, { tables, worker: port2 }));
   context.after(() => {
     sql.close();
     client.close();
@@ -179,12 +179,12 @@ test("a table that SQLite cannot have is refused", async () => {
     }),
   );
   const { port1, port2 } = new MessageChannel();
-  serve(port1 as unknown as Port, async () => ({
+  serve(port1, async () => ({
     database: new sqlite.oo1.DB(":memory:"), isOnDisk: false,
   })); // prettier-ignore
   const refused = await Sql.open(client, {
     tables: { sqlite_master: {} },
-    worker: port2 as unknown as Port,
+    worker: port2,
   });
   assert.equal(!refused.ok && refused.error.code, "VALIDATION_ERROR");
   port1.close();
