@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.cli.commands.tables import module_text
+from lakesync.cli.commands.tables import module_text, typescript_text
 from lakesync.client.storage.device_tables import column_types
 from lakesync.testing.memory_gateway import MemoryGateway
 from tests.support.command_lines import run
+from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +120,47 @@ def test_any_table_and_column_names_give_a_valid_python_module(
     assert scope["TABLES"] == dict(tables)
 
 
+GOLDEN = ROOT / "tests" / "golden" / "codegen.ts"
+USED = """
+import {{ Client, type DeclaredColumns }} from "{client}/src/index.js";
+import {{ TABLES, type MyTodos, type Tables }} from "./tables.js";
+
+export async function used(client: Client): Promise<void> {{
+  for (const [table, columns] of Object.entries(TABLES)) {{
+    await client.declare(table, columns satisfies DeclaredColumns);
+  }}
+  const row: MyTodos = {{ title: "x", n: 1n, price: "1.20", photo: new Uint8Array(), tags: ["a"] }};
+  await client.insert("my_todos" satisfies keyof Tables, "t1", {{ ...row }});
+}}
+"""
+
+
+def test_generated_typescript_is_the_golden_one() -> None:
+    """If it is meant to change, write the file anew, and look at the difference."""
+    assert typescript_text("acme", [SCHEMA]) + "\n" == GOLDEN.read_text("utf-8")
+
+
+def test_generated_typescript_compiles_and_declares_tables(tmp_path: Path) -> None:
+    reason = os.environ.get("LAKESYNC_WITHOUT_NODE")
+    if reason:
+        pytest.skip(f"without Node.js: {reason}")
+    client = ROOT / "clients" / "js"
+    odd = {"table": "*/ x", "columns": [{"name": "__proto__", "type": "null"}]}
+    (tmp_path / "tables.ts").write_text(typescript_text("*/", [SCHEMA, odd]))
+    (tmp_path / "used.ts").write_text(USED.format(client=client))
+    options = ["--noEmit", "--strict", "--target", "ES2022", "--module", "NodeNext",
+               "--lib", "ES2023,DOM,DOM.Iterable", "--types", "node",
+               "--typeRoots", str(client / "node_modules" / "@types")]  # fmt: skip
+    compiler = client / "node_modules" / ".bin" / "tsc"
+    done = subprocess.run(
+        [str(compiler), *options, str(tmp_path / "used.ts")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.usefixtures("stack_file")
 def test_codegen_reads_the_schemas_of_the_gateway(tmp_path: Path) -> None:
     empty = run("codegen")
@@ -127,5 +170,6 @@ def test_codegen_reads_the_schemas_of_the_gateway(tmp_path: Path) -> None:
     assert run("schema", "put", "schema.json").exit_code == 0
     done = run("codegen")
     assert imported(done.stdout, tmp_path).TABLES == {"my_todos": TYPES}
+    assert "export interface MyTodos" in run("codegen", "--typescript").stdout
     [answer] = run("codegen", "--json").stdout.splitlines()
     assert json.loads(answer)["table"] == "my_todos"

@@ -169,14 +169,22 @@ _ = _builtins, _datetime, _decimal
 
 
 @command
-def codegen(session: Session) -> None:
+def codegen(
+    session: Session,
+    *,
+    typescript: Annotated[
+        bool, typer.Option("--typescript", help="Print a module of TypeScript instead.")
+    ] = False,
+) -> None:
     """Print a Python module with a typed class for each table that has a schema.
 
     Queries return rows as these classes with `as_`, and `client.declare("todos", Todos)` accepts
     them. TABLES has the types of all columns, including those whose names are not valid in Python.
+    With --typescript, the same for the client in browsers: an interface for each table, and TABLES.
 
     Example:
       lakesync codegen > tables.py
+      lakesync codegen --typescript > tables.ts
     """
     answer = session.admin("GET", "schema")
     tables = answer.get("tables", [])
@@ -185,7 +193,8 @@ def codegen(session: Session) -> None:
         for schema in tables:
             session.out.json(schema)
         return
-    session.out.text(module_text(session.connection.gateway, tables))
+    text = typescript_text if typescript else module_text
+    session.out.text(text(session.connection.gateway, tables))
     if not tables:
         session.out.note(_NO_SCHEMA)
 
@@ -243,6 +252,69 @@ def _class_name(table: str, taken: set[str]) -> str:
 def _in_text(name: str) -> str:
     """Return a name as it may stand in a docstring or a comment, whatever it holds."""
     return re.sub(r'[\\"\x00-\x1f\x7f-\x9f\u2028\u2029]', "?", name)
+
+
+# --- codegen for browsers -------------------------------------------------------------------------
+
+
+_TYPESCRIPT: Final = {
+    "string": "string",
+    "number": "number",
+    "integer": "bigint",
+    "boolean": "boolean",
+    "json": "unknown",
+    "timestamp": "string",
+    "date": "string",
+    "bytes": "Uint8Array",
+    "null": "null",
+}
+_TYPESCRIPT_HEAD: Final = """/**
+ * Rows of the tables of the gateway {gateway}.
+ *
+ * Made by `lakesync codegen --typescript`: make it again when a schema grows; edit nothing here.
+ */
+"""
+
+
+def typescript_text(gateway: str, tables: Iterable[Mapping[str, Any]]) -> str:
+    """Return the module of TypeScript for a gateway's tables; the same for the same schemas."""
+    parts = [_TYPESCRIPT_HEAD.format(gateway=_in_comment(gateway))]
+    rows: list[str] = []
+    declared: list[str] = []
+    taken = {"Tables"}
+    for schema in sorted(tables, key=lambda one: str(one["table"])):
+        table = str(schema["table"])
+        columns = {str(column["name"]): str(column["type"]) for column in schema["columns"]}
+        name = _class_name(table, taken)
+        taken.add(name)
+        fields = "".join(
+            f"  {json.dumps(column)}?: {_typescript(kind)};\n" for column, kind in columns.items()
+        )
+        parts.append(
+            f"/** A row of {_in_comment(table)}. */\nexport interface {name} {{\n{fields}}}\n"
+        )
+        rows.append(f"  {json.dumps(table)}: {name};\n")
+        # A key in brackets is one whatever it is called: without them, __proto__ is none.
+        pairs = "".join(
+            f"    [{json.dumps(key)}]: {json.dumps(kind)},\n" for key, kind in columns.items()
+        )
+        declared.append(f"  [{json.dumps(table)}]: {{\n{pairs}  }},\n")
+    by_table = "/** The rows of each table. */\nexport interface Tables {\n" + "".join(rows) + "}\n"
+    types = (
+        "/** For `client.declare(table, TABLES[table])`. */\nexport const TABLES = {\n"
+        + "".join(declared)
+        + "} as const;"
+    )
+    return "\n".join([*parts, by_table, types])
+
+
+def _typescript(kind: str) -> str:
+    name = "string" if kind.startswith("decimal") else _TYPESCRIPT.get(kind, "unknown")
+    return name if name in {"unknown", "null"} else f"{name} | null"
+
+
+def _in_comment(name: str) -> str:
+    return _in_text(name).replace("*/", "?")
 
 
 # --- tables ---------------------------------------------------------------------------------------
