@@ -84,6 +84,7 @@ export function needsOfPage(work: Work, page: Page, isRebuilt: boolean): Needs {
     ],
     old: isEnd,
     all: isRebuilt || (page.resync !== null && isReplacing(mode)),
+    isReadAgain: true,
   };
 }
 

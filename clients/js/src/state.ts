@@ -211,6 +211,8 @@ export interface Needs {
   /** The rows that are being read again. */
   readonly old?: boolean;
   readonly all?: boolean;
+  /** Whether what is written may be lost with the power: it is read again, and only then known. */
+  readonly isReadAgain?: boolean;
 }
 
 export const marksOf = (row: Row): Mark[] => [

@@ -169,6 +169,13 @@ const POSITION = "position";
 const TERM = "term";
 /** Rows of one transaction that builds an index: it keeps edits waiting for some milliseconds. */
 const BUILT_ROWS_MAX = 500;
+/** Rows that are written without letting the page do other things meanwhile. */
+const PUT_AT_ONCE_MAX = 200;
+/** From how many rows of a table on those between them are counted. */
+const AT_ONCE_MIN = 16;
+/** How many times as many rows are read rather than each by itself; and how many times as many keys. */
+const READ_TOO_MAX = 3;
+const KEYS_READ_TOO_MAX = 30;
 
 /** A row as it is stored, with what its indexes read. */
 interface StoredRow extends Row {
@@ -303,7 +310,7 @@ export class IndexedStorage implements Storage {
         return done;
       }
     }
-    const transaction = this.begun();
+    const transaction = this.begun(asked.isReadAgain ? "relaxed" : "strict");
     const end = ended(transaction);
     end.catch(() => undefined); // the body's own error is the one to tell
     try {
@@ -322,7 +329,7 @@ export class IndexedStorage implements Storage {
           attempt(memory, () => body(work)),
         );
       }
-      put(transaction, work);
+      await put(transaction, work);
       if (repeat) {
         tabs.put({ result: done.result }, [repeat.tab, repeat.number]);
         tabs.delete(requestsOf(repeat.tab, repeat.answered));
@@ -497,12 +504,6 @@ async function load(
     await take(store, null);
     return rows;
   }
-  for (const key of new Set(needs.keys ?? [])) {
-    const row = answered(store.get(key));
-    wanted.push(
-      row.then((found: unknown) => found !== undefined && rows.set(key, found as StoredRow)),
-    );
-  }
   for (const mark of needs.marks ?? [])
     wanted.push(take(store.index("marks"), IDBKeyRange.only(mark)));
   for (const table of new Set(needs.tables ?? [])) wanted.push(take(store, ofTable(table)));
@@ -510,8 +511,45 @@ async function load(
     if (!generation) continue;
     wanted.push(take(store.index("age"), IDBKeyRange.bound([key, 0], [key, generation - 1])));
   }
+  const byTable = new Map<string, Set<string>>();
+  for (const key of needs.keys ?? []) {
+    const table = tableOf(key);
+    byTable.set(table, (byTable.get(table) ?? new Set()).add(key));
+  }
+  for (const keys of byTable.values()) wanted.push(loadKeys(store, keys, rows));
   await Promise.all(wanted);
   return rows;
+}
+
+/** Read rows of a table: many of them at once, as a first sync asks for rows that are not there. */
+async function loadKeys(
+  store: IDBObjectStore,
+  keys: ReadonlySet<string>,
+  rows: Map<string, Row>,
+): Promise<void> {
+  let wanted = [...keys];
+  if (wanted.length >= AT_ONCE_MIN) {
+    wanted.sort();
+    const range = IDBKeyRange.bound(wanted[0], wanted.at(-1));
+    const count = await answered(store.count(range));
+    if (!count) return;
+    if (count <= READ_TOO_MAX * wanted.length) {
+      const [found, values] = await Promise.all([
+        answered(store.getAllKeys(range)),
+        answered(store.getAll(range)),
+      ]);
+      for (const [at, key] of (found as string[]).entries())
+        if (keys.has(key)) rows.set(key, values[at] as StoredRow);
+      return;
+    }
+    if (count <= KEYS_READ_TOO_MAX * wanted.length) {
+      const there = new Set(await answered(store.getAllKeys(range)));
+      wanted = wanted.filter((key) => there.has(key));
+    }
+  }
+  const found = await Promise.all(wanted.map((key) => answered<unknown>(store.get(key))));
+  for (const [at, key] of wanted.entries())
+    if (found[at] !== undefined) rows.set(key, found[at] as StoredRow);
 }
 
 /** The last rows of a range, that at its end first. */
@@ -529,7 +567,7 @@ function backwards(index: IDBIndex, range: IDBKeyRange, limit: number): Promise<
   });
 }
 
-function put(transaction: IDBTransaction, work: Work): void {
+async function put(transaction: IDBTransaction, work: Work): Promise<void> {
   const writes = work.written;
   const store = <T>(name: string, values: ReadonlyMap<string, T | null>): void => {
     const to = transaction.objectStore(name);
@@ -543,11 +581,13 @@ function put(transaction: IDBTransaction, work: Work): void {
   store("outbox", new Map([...writes.outbox].map(([hlc, entry]) => [hex(hlc), entry])));
   store("journal", writes.journal);
   store("conflicts", writes.conflicts);
-  const rows = [...writes.rows].map(([key, row]): [string, StoredRow | null] => [
-    key,
-    row && stored(key, row, work),
-  ]);
-  store("rows", new Map(rows));
+  const rows = transaction.objectStore("rows");
+  let number = 0;
+  for (const [key, row] of writes.rows) {
+    const request: IDBRequest = row ? rows.put(stored(key, row, work), key) : rows.delete(key);
+    number += 1;
+    if (number % PUT_AT_ONCE_MAX === 0) await answered(request);
+  }
 }
 
 function stored(key: string, row: Row, work: Work): StoredRow {
