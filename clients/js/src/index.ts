@@ -13,6 +13,7 @@ export {
   type Status,
   type Transaction,
 } from "./client.js";
+export { createClient, type CreateClientConfig } from "./create.js";
 export type { Keep } from "./edits.js";
 export { LakeSyncError } from "./errors.js";
 export type { Value } from "./json.js";

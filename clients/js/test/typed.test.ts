@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import "fake-indexeddb/auto";
 
-import { Client, type DeclaredColumns, type QueriedRow } from "../src/index.js";
+import { Client, createClient, type DeclaredColumns, type QueriedRow } from "../src/index.js";
 
 const TYPES: DeclaredColumns = {
   title: "string", weight: "number", done: "boolean", tags: "json", n: "integer",
@@ -236,4 +236,36 @@ test("the gateway's schema types what is not declared, and refuses no JSON", asy
     photo: "written by a later app",
     other: 2,
   });
+});
+
+test("createClient opens, declares and connects; a wrong schema is told, and nothing stays open", async () => {
+  const asked: string[] = [];
+  const config = {
+    name: "created",
+    clientId: "c1",
+    gateway: {
+      url: "https://gateway.example",
+      gatewayId: "g1",
+      getToken: () => "t",
+      fetch: async (url: unknown) => {
+        asked.push(url as string);
+        return new Response("{}", { status: 503 });
+      },
+    },
+  };
+  const columns = [{ name: "n", type: "integer" as const }];
+  const wrong = await createClient({ ...config, schemas: [{ table: "1", columns }] });
+  assert.ok(!wrong.ok);
+  const quiet = await valueOf(
+    createClient({ ...config, autoSyncMs: 0, schemas: [{ table: "items", columns }] }),
+  );
+  await valueOf(quiet.insert("items", "r1", { n: 1 }));
+  await new Promise((done) => setTimeout(done, 50));
+  assert.deepEqual(asked, []);
+  quiet.close();
+  const client = await valueOf(createClient({ ...config, schemas: [] }));
+  await new Promise((done) => setTimeout(done, 100));
+  assert.match(asked[0]!, /gateway.example.sync.g1/);
+  assert.deepEqual(await valueOf(client.get("items", "r1")), { n: 1n });
+  client.close();
 });
