@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import FilePayload
 
+from lakesync.adapters.lake.memory import MemorySignedObjects
 from lakesync.cli.session import call
+from lakesync.ports import SignedRequest
 from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway
 from tools.demo import todos
 from tools.demo.setting import Setting
@@ -17,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page, Route
 
 pytestmark = pytest.mark.browser
 
+STORE = "https://store.example/"
 ARRIVES_MS = 15_000
 """Without a socket a window looks every ten seconds."""
 
@@ -57,6 +62,38 @@ CONTRAST = """() => {
   }
   return seen.sort(([one], [other]) => one - other)[0];
 }"""
+
+
+class Store(MemorySignedObjects):
+    """Where photos are: addresses of the web, which a page's requests are routed to."""
+
+    def sign_put(self, key: str, size_bytes: int, digest: str) -> SignedRequest:
+        return _web(super().sign_put(key, size_bytes, digest))
+
+    def sign_get(self, key: str, media_type: str) -> SignedRequest:
+        return _web(super().sign_get(key, media_type))
+
+    def answer(self, route: Route) -> None:
+        """Do what a page asks of the store."""
+        asked = route.request
+        signed = SignedRequest(asked.url.replace(STORE, "memory:"), {})
+        body = b""
+        if asked.method == "PUT":
+            self.send_bytes(signed, asked.post_data_buffer or b"")
+        elif asked.method == "GET":
+            body = b"".join(self.receive_bytes(signed, 0))
+        headers = {
+            "access-control-allow-origin": "*",
+            "access-control-allow-methods": "GET, PUT",
+            "access-control-allow-headers": "*",
+            "access-control-expose-headers": "etag",
+            "etag": '"1"',
+        }
+        route.fulfill(status=200, headers=headers, body=body)
+
+
+def _web(signed: SignedRequest) -> SignedRequest:
+    return replace(signed, url=signed.url.replace("memory:", STORE))
 
 
 @pytest.fixture
@@ -213,6 +250,43 @@ def test_edit_of_a_list_that_the_other_keeps_by_now_is_refused_and_taken_back(
     assert not grace.page.get_by_label("Add to Groceries").count()
 
 
+def test_photo_that_one_adds_offline_is_seen_by_the_other_once_it_is_sent(
+    both: tuple[Window, Window], gateway: LocalGateway
+) -> None:
+    ada, grace = both
+    store = Store()
+    gateway.signed = store
+    for each in both:
+        each.page.context.route(f"{STORE}**", store.answer)
+    ada.menu().offline()
+    picture = ada.page.screenshot()
+    ada.page.locator(".todo-title", has_text="Sourdough").click()
+    photo = FilePayload(name="bread.png", mimeType="image/png", buffer=picture)
+    ada.page.locator("input[type=file]").set_input_files(photo)
+    ada.page.locator(".photo-waits").wait_for()
+    assert not store.objects
+
+    ada.menu().online()
+    ada.page.locator(".photo-waits").wait_for(state="detached", timeout=ARRIVES_MS)
+    grace.page.locator(".todo", has_text="has a photo").wait_for(timeout=ARRIVES_MS)
+    grace.page.locator(".todo-title", has_text="Sourdough").click()
+    shown = grace.page.get_by_role("img", name="Photo of Sourdough")
+    shown.wait_for(timeout=ARRIVES_MS)
+
+    (kept,) = store.objects.values()
+    assert kept[:2] == b"\xff\xd8"  # a JPEG, whatever was chosen
+    assert shown.evaluate("(image) => image.naturalWidth") == 1_280
+
+
+def test_what_is_no_picture_is_said_to_be_none(both: tuple[Window, Window]) -> None:
+    ada, _ = both
+    ada.page.locator(".todo-title", has_text="Sourdough").click()
+    text = FilePayload(name="list.txt", mimeType="text/plain", buffer=b"milk")
+    ada.page.locator("input[type=file]").set_input_files(text)
+
+    ada.page.get_by_role("alert").get_by_text("“list.txt” is no picture").wait_for()
+
+
 def test_everything_is_done_by_keys(both: tuple[Window, Window]) -> None:
     ada, _ = both
     keys = ada.page.keyboard
@@ -225,7 +299,7 @@ def test_everything_is_done_by_keys(both: tuple[Window, Window]) -> None:
     ada.page.locator("body").click(position={"x": 2, "y": 2})
     keys.press("ArrowDown")
     keys.press("Alt+ArrowDown")
-    ada.page.wait_for_function("document.querySelector('.todo').innerText.includes('shelf')")
+    ada.page.locator(".todo:first-child", has_text="shelf").wait_for()
     keys.press("Delete")
     ada.page.get_by_text("Deleted “Fix the dripping tap”").wait_for()
     assert "Fix the dripping tap" not in ada.titles()

@@ -1,17 +1,19 @@
 /** From an address to an open client: what is needed, and what is shown where it is missing. */
 
-import type { Client } from "@lakesync/client";
 import { LakeSyncProvider } from "@lakesync/client/react";
 import { useEffect, useState, type ReactNode } from "react";
 
 import { Chooser } from "./chooser.js";
+import { Photos } from "./photo.js";
 import { usePlace } from "./place.js";
 import {
+  close,
   openClient,
   readConfig,
   sentenceOf,
   type Config,
   type Loaded,
+  type Opened,
   type Person,
 } from "./session.js";
 import { Logo, Skeleton } from "./small.js";
@@ -37,7 +39,7 @@ export function App(): ReactNode {
 
 /** The client of a person, for as long as the person uses this window. */
 function Signed({ config, me }: { config: Config; me: Person }): ReactNode {
-  const [opened, setOpened] = useState<Loaded<Client>>({ state: "loading" });
+  const [opened, setOpened] = useState<Loaded<Opened>>({ state: "loading" });
   useEffect(() => {
     let isOver = false;
     const opening = openClient(config, me);
@@ -47,10 +49,7 @@ function Signed({ config, me }: { config: Config; me: Person }): ReactNode {
     );
     return () => {
       isOver = true;
-      void opening.then(
-        (client) => client.close(),
-        () => undefined,
-      );
+      void opening.then(close, () => undefined);
     };
   }, [config, me]);
 
@@ -66,8 +65,10 @@ function Signed({ config, me }: { config: Config; me: Person }): ReactNode {
     );
   }
   return (
-    <LakeSyncProvider client={opened.value}>
-      <Workspace config={config} me={me} />
+    <LakeSyncProvider client={opened.value.client}>
+      <Photos value={opened.value.photos}>
+        <Workspace config={config} me={me} />
+      </Photos>
     </LakeSyncProvider>
   );
 }

@@ -5,6 +5,7 @@ import { useEffect, useRef, type KeyboardEvent, type ReactNode } from "react";
 
 import { columnsOf, TODOS, type List, type Todo, type TodoColumns } from "./data.js";
 import { Back, Bin, Close, Lock } from "./icons.js";
+import { Photo } from "./photo.js";
 import { useDraft } from "./small.js";
 import { tell } from "./telling.js";
 
@@ -126,6 +127,7 @@ export function Details({
             {...noteField}
           />
         </label>
+        <Photo todo={todo} mayEdit={mayEdit} />
       </fieldset>
     </aside>
   );

@@ -43,7 +43,8 @@ export const isTyping = (event: { target: EventTarget | null }): boolean =>
   (event.target.isContentEditable ||
     event.target instanceof HTMLTextAreaElement ||
     event.target instanceof HTMLSelectElement ||
-    (event.target instanceof HTMLInputElement && event.target.type !== "checkbox"));
+    (event.target instanceof HTMLInputElement &&
+      !["checkbox", "radio", "file"].includes(event.target.type)));
 
 /** Move the focus from a todo to the next one that is shown, up or down. */
 export function moveFocus(event: KeyboardEvent, by: -1 | 1): void {

@@ -1,6 +1,7 @@
 /** Who uses this window, and the client of that person on this device. */
 
 import { Client, LakeSyncError } from "@lakesync/client";
+import { Attachments } from "@lakesync/client/attachments";
 
 export interface Person {
   /** Their id in tokens, and in the column `keeper`. */
@@ -48,7 +49,13 @@ function clientIdOf(gateway: string, person: Person): string {
 export const authorOf = (clientId: string, people: readonly Person[]): Person | undefined =>
   people.find(({ id }) => clientId.startsWith(`${id}-`));
 
-export async function openClient(config: Config, person: Person): Promise<Client> {
+/** A client, and the files beside its rows. */
+export interface Opened {
+  readonly client: Client;
+  readonly photos: Attachments;
+}
+
+export async function openClient(config: Config, person: Person): Promise<Opened> {
   const opened = await Client.open({
     url: config.url,
     ...(config.socketUrl && { socketUrl: config.socketUrl }),
@@ -57,8 +64,15 @@ export async function openClient(config: Config, person: Person): Promise<Client
     token: person.token,
   });
   if (!opened.ok) throw opened.error;
-  opened.value.connect();
-  return opened.value;
+  const client = opened.value;
+  const photos = new Attachments(client);
+  client.connect();
+  return { client, photos };
+}
+
+export function close({ client, photos }: Opened): void {
+  photos.close();
+  client.close();
 }
 
 /** What a person is told of an error that ends everything. */

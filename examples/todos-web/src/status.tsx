@@ -29,9 +29,9 @@ const ENDED = new Set([
   "ANOTHER_GATEWAY",
 ]);
 
-export function standingOf(status: Status, isOnline: boolean, isPaused: boolean): Standing {
+export function standingOf(status: Status, isOnline: boolean): Standing {
   const { lastError: error, waiting } = status;
-  if (isPaused) return "paused";
+  if (!status.isConnected) return "paused";
   if (!isOnline || error?.isUnreachable) return "offline";
   if (error && ENDED.has(error.code)) return "ended";
   if (error) return "stuck";
@@ -48,10 +48,10 @@ const onNetwork = (listener: () => void): (() => void) => {
   };
 };
 
-export function useStanding(isPaused: boolean): readonly [Standing, Status] {
+export function useStanding(): readonly [Standing, Status] {
   const status = useSyncStatus();
   const isOnline = useSyncExternalStore(onNetwork, () => navigator.onLine);
-  return [standingOf(status, isOnline, isPaused), status];
+  return [standingOf(status, isOnline), status];
 }
 
 export const waitingWords = (waiting: number): string =>

@@ -4,11 +4,13 @@ import type { Result } from "@lakesync/client";
 
 const failures = new EventTarget();
 
+export const sayFailure = (sentence: string): void =>
+  void failures.dispatchEvent(new CustomEvent("failed", { detail: sentence }));
+
 /** Tell the person if an edit fails; nothing was written then. */
 export function tell(result: Promise<Result<unknown>>): void {
   void result.then((edited) => {
-    if (edited.ok) return;
-    failures.dispatchEvent(new CustomEvent("failed", { detail: edited.error.message }));
+    if (!edited.ok) sayFailure(edited.error.message);
   });
 }
 

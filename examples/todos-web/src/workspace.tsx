@@ -1,5 +1,6 @@
 /** The lists of one person in this window: what is shown, where, and what keys do. */
 
+import type { Status } from "@lakesync/client";
 import {
   useConflicts,
   useLakeSync,
@@ -45,7 +46,7 @@ import { Lists, nameIn } from "./lists.js";
 import { usePlace } from "./place.js";
 import type { Config, Person } from "./session.js";
 import { Logo, SkeletonRows, useDraft } from "./small.js";
-import { StatusMenu, useStanding, waitingWords } from "./status.js";
+import { StatusMenu, useStanding, waitingWords, type Standing } from "./status.js";
 import { onFailure, tell } from "./telling.js";
 import { Todos, type Marks } from "./todos.js";
 
@@ -57,7 +58,7 @@ export function Workspace({ config, me }: { config: Config; me: Person }): React
   const { update } = useMutation();
   const [place, go] = usePlace();
   const [isPaused, setIsPaused] = useState(false);
-  const [standing, status] = useStanding(isPaused);
+  const [standing, status] = useStanding();
   const listRows = useQuery({ table: LISTS, order: "place" });
   const todoRows = useQuery({ table: TODOS, order: "place" });
   const lists = useMemo(() => asLists(listRows.rows), [listRows.rows]);
@@ -190,21 +191,22 @@ export function Workspace({ config, me }: { config: Config; me: Person }): React
           <Logo />
           {menu}
         </div>
-        {(standing === "paused" || standing === "offline") && (
-          <Banner isPaused={isPaused} waiting={status.waiting} back={() => setPaused(false)} />
-        )}
-        {(standing === "ended" || standing === "stuck") && (
-          <p className="banner" role="status">
-            {standing === "ended"
-              ? "This window is signed out. Your lists stay here; run make demo again to sign in anew."
-              : `The gateway does not take what is here: ${status.lastError?.message ?? ""}`}
-          </p>
-        )}
+        <Banners
+          standing={standing}
+          status={status}
+          isPaused={isPaused}
+          back={() => setPaused(false)}
+        />
         <Attention refused={refused} conflicts={conflicts} subjects={subjects} />
         {!isReady || (isFirstSync && standing !== "offline" && standing !== "paused") ? (
           <div aria-busy aria-label="The lists are loading">
             <div className="bone title" />
             <SkeletonRows count={5} />
+            {status.progress && (
+              <p className="quiet">
+                {status.progress.read} of {status.progress.total} have arrived
+              </p>
+            )}
           </div>
         ) : list ? (
           <>
@@ -275,24 +277,62 @@ function useWaiting(): ReadonlySet<string> {
   return useMemo(() => new Set(ids.split("\n")), [ids]);
 }
 
-const Banner = ({
+/** What is to be known of all lists: no network, signed out, nothing kept, something lost. */
+function Banners({
+  standing,
+  status,
   isPaused,
-  waiting,
   back,
 }: {
+  standing: Standing;
+  status: Status;
   isPaused: boolean;
-  waiting: number;
   back: () => void;
+}): ReactNode {
+  const client = useLakeSync();
+  const { waiting, lost, isDurable, lastError } = status;
+  const waits = waiting ? `${waitingWords(waiting)}.` : "Go on: nothing is lost.";
+  return (
+    <>
+      {standing === "paused" && (
+        <Banner
+          words={`You work offline. ${waits}`}
+          act={isPaused ? ["Be back", back] : undefined}
+        />
+      )}
+      {standing === "offline" && <Banner words={`There is no network. ${waits}`} />}
+      {standing === "ended" && (
+        <Banner words="This window is signed out. Your lists stay here; make demo signs you in anew." />
+      )}
+      {standing === "stuck" && (
+        <Banner words={`The gateway does not take what is here: ${lastError?.message ?? ""}`} />
+      )}
+      {!isDurable && (
+        <Banner words="This browser lets the page keep nothing: what was not sent is gone with the window." />
+      )}
+      {lost > 0 && (
+        <Banner
+          words={`This browser has cleared its storage, and ${lost} changes with it that were not sent.`}
+          act={["Understood", () => void client.forgetLost()]}
+        />
+      )}
+    </>
+  );
+}
+
+const Banner = ({
+  words,
+  act,
+}: {
+  words: string;
+  act?: readonly [what: string, act: () => void] | undefined;
 }): ReactNode => (
   <p className="banner" role="status">
     <Offline />
-    <span>
-      {isPaused ? "You work offline. " : "There is no network. "}
-      {waiting ? `${waitingWords(waiting)}.` : "Go on: nothing is lost."}
-    </span>
-    {isPaused && (
-      <button className="text-button" onClick={back}>
-        Be back
+    <span>{words}</span>
+    {act && (
+      <button className="text-button" onClick={act[1]}>
+        {act[0]}
       </button>
     )}
   </p>
