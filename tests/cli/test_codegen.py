@@ -122,7 +122,7 @@ def test_any_table_and_column_names_give_a_valid_python_module(
 
 GOLDEN = ROOT / "tests" / "golden" / "codegen.ts"
 USED = """
-import {{ Client, type DeclaredColumns }} from "{client}/src/index.js";
+import {{ Client, typed, type DeclaredColumns }} from "{client}/src/index.js";
 import {{ TABLES, type MyTodos, type Tables }} from "./tables.js";
 
 export async function used(client: Client): Promise<void> {{
@@ -130,7 +130,14 @@ export async function used(client: Client): Promise<void> {{
     await client.declare(table, columns satisfies DeclaredColumns);
   }}
   const row: MyTodos = {{ title: "x", n: 1n, price: "1.20", photo: new Uint8Array(), tags: ["a"] }};
-  await client.insert("my_todos" satisfies keyof Tables, "t1", {{ ...row }});
+  const rows = typed<Tables>(client);
+  await rows.insert("my_todos", "t1", row);
+  const found = await rows.query({{ table: "my_todos", where: {{ n: 1n }}, order: "-due" }});
+  const first: bigint | null | undefined = found.ok ? found.value[0]?.n : null;
+  // @ts-expect-error - a decimal is text
+  await rows.update("my_todos", "t1", {{ price: 1.2, n: first }});
+  // @ts-expect-error - no such table
+  await rows.delete("others", "t1");
 }}
 """
 

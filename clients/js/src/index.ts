@@ -19,4 +19,5 @@ export { LakeSyncError } from "./errors.js";
 export type { Value } from "./json.js";
 export type { DeclaredColumns } from "./declared.js";
 export type { Mode } from "./sync.js";
+export { typed, type TypedClient, type TypedQuery } from "./typed.js";
 export type { Cell, ColumnType } from "./values.js";
