@@ -40,8 +40,8 @@ SPARK: Final = ("spark_merge", "lake_merge", "lake_order", "small_merges")
 STACK: Final = ("stack", "live", "capture_lag")
 MODULES: Final = (
     "gateway", "rules", "sparse", "buffer", "client", "watch", "broadcast",
-    "checkpoints", "simulation", *STACK, "imports", *SPARK, "small_batches", "databases", "capture",
-    "connectors", "flows", "scale", "shared_tables", "template", "cost",
+    "browser", "checkpoints", "simulation", *STACK, "imports", *SPARK, "small_batches", "databases",
+    "capture", "connectors", "flows", "scale", "shared_tables", "template", "cost",
 )  # fmt: skip
 _PACKAGES: Final = ("lakesync", "protobuf", "pyarrow", "fastapi", "pyspark", "pyiceberg", "duckdb")
 

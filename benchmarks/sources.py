@@ -28,8 +28,8 @@ FOLDER: Final = Path(__file__).resolve().parent
 RESULTS: Final = FOLDER / "results.json"
 DECLARED: Final = "MEASURES"
 _HELPERS: Final = frozenset({"benchmarks", "tests"})
-_OTHER_KINDS: Final = frozenset({".sql", ".json"})
-"""What a package reads beside Python."""
+_OTHER_KINDS: Final = frozenset({".sql", ".json", ".ts"})
+"""What a package reads beside Python; and the JavaScript client's."""
 _DIGEST_CHARACTERS: Final = 16
 
 

@@ -17,11 +17,15 @@ from benchmarks.children import QUICK_SECONDS_MAX, Unmeasured, run_module
 
 SERVERS = frozenset({"buffer", "capture", "connectors", "databases", "flows", "small_batches"})
 """What starts a database or an emulator."""
+IN_BROWSER = frozenset({"browser"})
+"""What starts Chromium."""
 ALONE = [name for name in command.MODULES if name not in (*command.SPARK, *command.STACK)]
 
 
 def marked(name: str) -> object:
     """Return a module's name as a parameter, with the marker of what it needs."""
+    if name in IN_BROWSER:
+        return pytest.param(name, marks=[pytest.mark.browser])
     return pytest.param(name, marks=[pytest.mark.emulator] if name in SERVERS else [])
 
 
@@ -41,7 +45,7 @@ def assert_runs(name: str) -> None:
 
 def test_every_benchmark_module_is_standalone_spark_or_stack() -> None:
     assert {*ALONE, *command.SPARK, *command.STACK} == set(command.MODULES)
-    assert set(ALONE) >= SERVERS
+    assert set(ALONE) >= SERVERS | IN_BROWSER
 
 
 # --- modules that do not run ----------------------------------------------------------------------
