@@ -36,7 +36,7 @@ export function standingOf(status: Status, isOnline: boolean): Standing {
   if (error && ENDED.has(error.code)) return "ended";
   if (error) return "stuck";
   if (waiting) return "sending";
-  return "isLive" in status && status.isLive === true ? "live" : "synced";
+  return (status as { readonly isLive?: boolean }).isLive ? "live" : "synced";
 }
 
 const onNetwork = (listener: () => void): (() => void) => {
