@@ -40,6 +40,8 @@ scale: ## the real code on a model of DynamoDB and Lambda, and lake tables of ma
 simulate: ## seeded runs of clients, network, functions and lake, with faults: SEEDS=100000 FIRST=0
 	@tools/bootstrap.sh dev
 	@$(python) -m tools.simulate --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0)
+	@tools/javascript.sh build
+	@$(python) -m tools.simulate --javascript --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
 
 spark-4: ## the Spark tests on the Spark of Glue 6.0, which the template offers beside 5.1
 	@tools/test.sh spark-4

@@ -22,6 +22,7 @@ from tests.simulation.network import GATEWAY, Link, SchemaTransport, SimulatedTr
 from tests.simulation.scheduler import Crashed, Event, Process
 from tests.simulation.session import Session
 from tests.simulation.sights import check_sight, has_read_everything
+from tests.simulation.stored import edits_in
 from tests.support.hooked_connection import HookedConnection
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.misuse import Mode
     from lakesync.client.sync import SyncSummary
+    from lakesync.core.delta import Delta
     from tests.simulation.workload import Workload
     from tests.simulation.world import World
 
@@ -154,7 +156,6 @@ class Device:
             network=None,
         )
         loop._woken = Event(scheduler)  # type: ignore[assignment]
-        self.client._syncer._one_at_a_time = TaskLock(self._world)  # type: ignore[assignment]
         body = functools.partial(loop._run, loop._stopped)
         scheduler.spawn(self.process, f"{self.client_id} sync", body)
         self.client.listen(loop.wake)
@@ -175,6 +176,7 @@ class Device:
             first_tables=["table1"] if self.client_id[-1] in "13579" else [],
             connection_class=self._connect,  # type: ignore[arg-type]  # whatever makes one will do
         )
+        client._syncer._one_at_a_time = TaskLock(self._world)  # type: ignore[assignment]
         faults = self._world.faults
         if self._keeper is None and (faults.crash_client or faults.crash_statement):
             self._keeper = sqlite3.connect(self._path)
@@ -253,7 +255,7 @@ class Device:
         self.process.on_kill.clear()
         world.scheduler.kill(self.process)
         self.shut()
-        self.session.lost(self._path)
+        self.session.lost(self._left_in_file())
         self.installs += 1
         if self._random.random() < 0.5:
             self.client_id = f"client{self.number}-{self.installs}"
@@ -262,6 +264,10 @@ class Device:
         self.session.reinstalled(self.client_id)
         self.knows = None
         self.boot()
+
+    def _left_in_file(self) -> list[Delta]:
+        """Return the edits that wait in a file that nobody has open."""
+        return edits_in(self._path)
 
     def shut(self) -> None:
         self._bury()

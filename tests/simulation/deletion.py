@@ -14,10 +14,10 @@ from lakesync.buffer.memory_items import MemoryItemStore, MemoryRemoval
 from lakesync.errors import LakeSyncError
 from lakesync.log.declare import Declare
 from lakesync.maintenance.erasure import OBJECT_KINDS, Deleter
-from lakesync.wire.records import decode_records
 from tests.simulation.history import Violation
+from tests.simulation.model import edit_of
 from tests.simulation.ports import SimulatedBuffer, SimulatedChance, SimulatedObjects, sleeper
-from tests.simulation.session import edit_of
+from tests.simulation.stored import stored_of
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Device
@@ -110,9 +110,7 @@ class Deletion:
         left.subtract(edit_of(delta) for delta in history.deltas.values())
         left.subtract(edit_of(delta) for delta in history.accepted.values())
         left.subtract(edit_of(delta) for _, delta in history.lost)
-        connection = device.client._file.database._reader
-        for (run,) in connection.execute("SELECT run FROM _lakesync_outbox"):
-            left.subtract(edit_of(delta) for delta in decode_records(run))
+        left.subtract(edit_of(delta) for delta, _ in stored_of(device.client).outbox())
         if lost := +left:
             raise Violation("no edit is lost", f"{sum(lost.values())}, such as {next(iter(lost))}")
 

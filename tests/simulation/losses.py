@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.simulation.history import Violation
 from tests.simulation.oracle import Moments
+from tests.simulation.stored import stored_of
 
 if TYPE_CHECKING:
     from lakesync.client import Client, LostWrite
@@ -50,11 +51,9 @@ class Losses:
 
     def edited(self, client: Client, delta: Delta, ms: int) -> None:
         """Note an edit, just after it was made."""
-        cursor, snapshot, mode = client._file.database._reader.execute(
-            "SELECT cursor, snapshot, resync_mode FROM _lakesync_sync"
-        ).fetchone()
-        if not (snapshot or mode):
-            self._made[delta.delta_id] = Made(cursor, ms)
+        at = stored_of(client).position()
+        if not at.is_reading:
+            self._made[delta.delta_id] = Made(at.cursor, ms)
 
     def paged(self, pull: Pull, page: PullPage) -> None:
         """Note a page that does not say which of two writes came first.

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str]
 """``(table, row_id)``."""
 
+Edit: TypeAlias = tuple[str, str, str, str, tuple[tuple[str, bytes], ...]]
+"""``(client, table, row, op, columns)``: an edit, whatever its stamp."""
+
 Write: TypeAlias = tuple[int, bytes, bytes]
 """A write of one column: stamp, client id, value. The greatest wins."""
 
@@ -48,6 +51,11 @@ def deletes_win(table: str) -> bool:
 def seen(table: str, row: Row) -> Row:
     """Get what readers make of a row: where deletes win, nothing, unless it was inserted since."""
     return row._replace(columns={}) if deletes_win(table) and not row.alive else row
+
+
+def edit_of(delta: Delta) -> Edit:
+    """Return a delta without its stamp."""
+    return delta.client_id, delta.table, delta.row_id, delta.op.name, delta.columns
 
 
 def row_of(deltas: Iterable[Delta]) -> Row:

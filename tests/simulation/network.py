@@ -61,6 +61,9 @@ WARM: Final = 0.6
 FUNCTION_MS_MAX: Final = 30_000
 PUSH_BY_SOCKET: Final = 0.5
 """The share of clients with a socket that push over it while it is open, as browsers may."""
+IMPOSTORS: Final = 0.3
+"""The share of those on the way that answer a push in JSON as a gateway would, beside JavaScript
+clients."""
 SPEAK_JSON: Final = 0.3
 """The share of clients that speak JSON."""
 
@@ -113,16 +116,24 @@ class SimulatedTransport:
         return receipt
 
     def _request(self, route: str, body: bytes) -> bytes:
+        status, content = self.answer(route, body)
+        if status != HTTP_OK:
+            raise error_of(status, {}, content)
+        return content
+
+    def answer(self, route: str, body: bytes) -> Answer:
+        """Send a request, and return whatever answers it; its process may die of that.
+
+        Raises:
+            Unreachable: nothing does in time.
+        """
         world, faults = self._world, self._world.faults
         self._link.requests += 1
         world.may_crash(self._process, faults.crash_client, f"before {route}")
         request = Request(route, body, self._link.claims, self._link.speech)
         answer = self._link.exchange(request)
         world.may_crash(self._process, faults.crash_client, f"after {route}")
-        status, content = answer
-        if status != HTTP_OK:
-            raise error_of(status, {}, content)
-        return content
+        return answer
 
 
 class SchemaTransport(SimulatedTransport):
@@ -143,6 +154,7 @@ class Link:
         self.name = name
         self._random = world.stream(f"link {name}")
         self._others = world.stream(f"others before {name}")
+        self._impostors = world.stream(f"impostors before {name}")
         self.down_until_ms = 0
         self.requests = 0
         self.claims: Claims = claims(world.stream(f"claims {name}"), name)
@@ -166,10 +178,10 @@ class Link:
         faults = self._world.faults
         if self._is_answered_by_others(faults.portal):
             self._world.scheduler.sleep(50)
-            return others.saying(self._others)
+            return self._said_by_others(request)
         answer = self._exchange(request)
         is_changed = self._is_answered_by_others(faults.foreign_answer)
-        return others.saying(self._others) if is_changed else answer
+        return self._said_by_others(request) if is_changed else answer
 
     def _exchange(self, request: Request) -> Answer:
         world, chance, faults = self._world, self._random.random, self._world.faults
@@ -211,6 +223,13 @@ class Link:
             return False
         self._world.count("answered by others")
         return True
+
+    def _said_by_others(self, request: Request) -> Answer:
+        may_speak = self._world.scenario.javascript and request.route == "push"
+        if may_speak and request.speech is JSON and self._impostors.random() < IMPOSTORS:
+            self._world.count("answered by an impostor")
+            return others.IMPOSTOR
+        return others.saying(self._others)
 
     def _copy(self, request: Request, after_ms: int) -> None:
         """Deliver a request once more, unless what it holds was rightly stamped again by then.
@@ -290,19 +309,23 @@ class Container:
 
     def push(self, gateway: str, push: Push) -> PushReceipt:
         world = self._world
-        world.gate.passes(self._access, push.client_id)
-        self._move()
-        self.process.pushing = push
         try:
+            world.gate.passes(self._access, push.client_id)
+            world.pushes.arrived(push)
+            self._move()
+            self.process.pushing = push
             receipt = self._push.push(gateway, push)
         except LakeSyncError as error:
             world.count(f"push answered {error.code}")
+            world.pushes.said.add(error.message)
             world.note(self.process.name, "push failed: %s", error)
             raise
         finally:
             self.process.pushing = None
         world.note(self.process.name, "receipt %s", receipt)
-        for code in {item.error.code for item in receipt.outcomes if item.error}:
+        refusals = [item.error for item in receipt.outcomes if item.error]
+        world.pushes.said.update(error.message for error in refusals)
+        for code in {error.code for error in refusals}:
             world.count(f"refused: {code}")
         world.history.answered(push, receipt)
         return receipt

@@ -14,7 +14,7 @@ from lakesync.errors import LakeSyncError
 from tests.simulation.history import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from lakesync.client import OutboxEntry
@@ -25,6 +25,11 @@ MARK: Final = "somebody on the way"
 _PAGE: Final = f"<html>{MARK}: log in, please</html>".encode()
 _MESSAGE: Final = json.dumps({"message": MARK}).encode()
 _HALF: Final = json.dumps({"error": MARK, "code": "SCHEMA_ERROR"}).encode()
+IMPOSTOR: Final = (
+    200,
+    b'{"serverHlc":"0","accepted":0,"deltas":[],"results":[],"serverTimeMs":0}',
+)
+"""A receipt for a push without edits, whatever the push: of another, or by a stand-in for tests."""
 SAYINGS: Final = (
     *(
         (status, body)
@@ -54,9 +59,11 @@ def read(decode: Callable[[bytes], T], body: bytes) -> T:
         raise foreign(200, {}, body) from exc
 
 
-def check_quarantined(entry: OutboxEntry) -> None:
+def check_quarantined(entry: OutboxEntry, said: Iterable[str]) -> None:
     """Check that an edit was set aside for what the gateway said."""
     if not (entry.code and entry.reason):
         raise Violation("no edit is lost", f"{entry} is quarantined without a reason")
     if MARK in entry.reason:
         raise Violation("no edit is lost", f"{entry} is set aside for what {MARK} said")
+    if not any(entry.reason.startswith(sentence) for sentence in said):
+        raise Violation("no edit is lost", f"{entry} is set aside for what nobody said")

@@ -11,6 +11,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "exactly once": ("A1", "A3", "A4", "B4"),
     "duplicates are not logged": ("M3",),
     "atomic pushes are whole": ("B9",),
+    "a transaction is pushed whole": ("K8",),
     "accepted is durable": ("B1",),
     "refused is refused": ("W3",),
     "receipts add up": ("B1",),

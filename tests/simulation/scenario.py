@@ -227,6 +227,8 @@ class Scenario:
     """How often, for each of their databases and tenth of the time, it is away."""
     flow_large_rows: int = 0
     """From how many rows ahead on a table is read by a job; 0 for never."""
+    javascript: bool = False
+    """Every second client is the JavaScript one."""
     eager: bool = False
     """Users edit as soon as the app is installed, before it has synced."""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.deliberate import broken
+from tests.simulation.node import NodeError
 from tests.simulation.replay import run_scenario
 from tests.simulation.scenario import changed, scenario_from_json, scenario_of
 from tests.support.repository import ROOT
@@ -66,7 +67,7 @@ def _first(
 
 def _shows(outcome: Outcome) -> bool:
     """Return whether a promise was broken, and not merely the fault's own code called wrongly."""
-    return outcome.failed and outcome.promise != TypeError.__name__
+    return outcome.failed and outcome.promise not in {TypeError.__name__, NodeError.__name__}
 
 
 def kept_scenario(kept: dict[str, Any]) -> Scenario:

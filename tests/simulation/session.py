@@ -8,32 +8,20 @@ writes follow reads     and above everything that its rows held when it was made
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from lakesync.core.clock import stamp_ms
-from lakesync.wire.records import decode_records
 from tests.simulation.history import Violation
-from tests.simulation.model import NOTHING, Key, Row, at_least, row_of, seen, stored_row
-from tests.support.client_rows import client_rows
+from tests.simulation.model import NOTHING, Edit, Key, Row, at_least, edit_of, row_of, seen
+from tests.simulation.stored import stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from lakesync.client import Client
     from lakesync.core.delta import Delta
     from tests.simulation.history import History
-
-Edit: TypeAlias = tuple[str, str, str, str, tuple[tuple[str, bytes], ...]]
-"""``(client, table, row, op, columns)``: an edit, whatever its stamp."""
-
-
-def edit_of(delta: Delta) -> Edit:
-    """Return a delta without its stamp."""
-    return delta.client_id, delta.table, delta.row_id, delta.op.name, delta.columns
 
 
 class Session:
@@ -60,13 +48,11 @@ class Session:
             self.gone[edit_of(delta)] += 1
         if not checked:
             return
-        later = client._file.database._reader.execute(
-            "SELECT hlc FROM _lakesync_outbox WHERE hlc > ? LIMIT 1", (delta.hlc,)
-        ).fetchone()
+        later = stored_of(client).later_stamp(delta.hlc)
         if later is not None:
             raise Violation("monotonic writes", f"{delta} is not above {later} in the outbox")
         row = client.get(delta.table, delta.row_id).unwrap()
-        state = _state(client, (delta.table, delta.row_id))
+        state = stored_of(client).row((delta.table, delta.row_id)).state
         if delta.op.name == "DELETE":
             if row is not None:
                 raise Violation("read your writes", f"{delta} left {row}")
@@ -92,10 +78,11 @@ class Session:
         """
         self._cursor = 0
         history = self._history
-        runs = client._file.database._reader.execute(
-            "SELECT run FROM _lakesync_outbox WHERE status NOT IN ('held_back', 'offered')"
-        )
-        waiting = {delta.delta_id for (run,) in runs for delta in decode_records(run)}
+        waiting = {
+            delta.delta_id
+            for delta, status in stored_of(client).outbox()
+            if status not in {"held_back", "offered"}
+        }
         for delta_id, delta in history.before.items():
             is_settled = delta_id not in waiting and delta_id not in history.accepted
             if is_settled and delta.client_id == self._client_id:
@@ -103,16 +90,9 @@ class Session:
         for delta_id in waiting:
             history.accepted.pop(delta_id, None)
 
-    def lost(self, path: Path) -> None:
-        """Note what goes with a file: edits that the gateway may never have seen."""
-        with closing(sqlite3.connect(path)) as connection:
-            try:
-                rows = connection.execute("SELECT run FROM _lakesync_outbox").fetchall()
-            except sqlite3.OperationalError:
-                return  # it died before there were any tables
-        for (run,) in rows:
-            for delta in decode_records(run):
-                self.gone[edit_of(delta)] += 1
+    def lost(self, edits: Iterable[Delta]) -> None:
+        """Note the edits that go with a file: the gateway may never have seen them."""
+        self.gone.update(edit_of(delta) for delta in edits)
 
     def discards(self, delta: Delta) -> None:
         """Note an edit that the app is about to take back: it may die before it knows."""
@@ -131,13 +111,12 @@ class Session:
             settled: the last commit that was visible as a whole when the sync began.
             behind_ms: how far newer commits were ahead of the last page, as it said.
         """
-        cursor, snapshot = client._file.database._reader.execute(
-            "SELECT cursor, snapshot FROM _lakesync_sync"
-        ).fetchone()
+        at = stored_of(client).position()
+        cursor = at.cursor
         is_behind = cursor < settled and (
             not behind_ms or stamp_ms(settled) > stamp_ms(cursor) + behind_ms
         )
-        if is_behind or snapshot:
+        if is_behind or at.snapshot:
             raise Violation("a sync reaches the present", f"{cursor} is behind {settled}")
 
     def check(self, client: Client, epoch: str) -> None:
@@ -147,20 +126,18 @@ class Session:
             client: whose.
             epoch: that of the buffer; a client that has not noticed it knows of another buffer.
         """
-        connection = client._file.database._reader
-        cursor, resync_mode, stored_epoch, snapshot = connection.execute(
-            "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
-        ).fetchone()
-        if resync_mode or snapshot or stored_epoch != epoch:
+        stored = stored_of(client)
+        at = stored.position()
+        if at.is_reading or at.epoch != epoch:
             return
-        if cursor < self._cursor:
-            raise Violation("monotonic reads", f"the cursor fell from {self._cursor} to {cursor}")
-        self._cursor = cursor
+        if at.cursor < self._cursor:
+            fell = f"the cursor fell from {self._cursor} to {at.cursor}"
+            raise Violation("monotonic reads", fell)
+        self._cursor = at.cursor
         outbox: dict[Key, list[Delta]] = {}
-        for (run,) in connection.execute("SELECT run FROM _lakesync_outbox"):
-            for delta in decode_records(run):
-                outbox.setdefault((delta.table, delta.row_id), []).append(delta)
-        shown = _states(client)
+        for delta, _ in stored.outbox():
+            outbox.setdefault((delta.table, delta.row_id), []).append(delta)
+        shown = states(client)
         for key in {**shown, **self._history.of_row, **outbox}:
             self._check_row(key, shown.get(key, NOTHING), outbox.get(key, []))
 
@@ -189,14 +166,6 @@ class Session:
             raise Violation("no edit is lost", f"{sum(lost.values())}, such as {next(iter(lost))}")
 
 
-def _states(client: Client) -> dict[Key, Row]:
-    return {(row.table, row.row_id): stored_row(*row.state) for row in client_rows(client)}
-
-
-def _state(client: Client, key: Key) -> Row:
-    rows = client_rows(client, *key)
-    return stored_row(*rows[0].state) if rows else NOTHING
-
-
 def states(client: Client) -> dict[Key, Row]:
-    return _states(client)
+    """Return all rows of a client, its edits that wait included."""
+    return {key: row.state for key, row in stored_of(client).rows().items()}

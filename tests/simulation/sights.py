@@ -6,9 +6,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from tests.simulation.history import Violation
-from tests.simulation.model import NOTHING, Key, Row, row_of, seen, stored_row
+from tests.simulation.model import NOTHING, Key, Row, row_of, seen
 from tests.simulation.oracle import own_only
-from tests.support.client_rows import client_rows
+from tests.simulation.stored import stored_of
 
 if TYPE_CHECKING:
     from lakesync.client import Client
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 
 
 def has_read_everything(client: Client, world: World) -> bool:
-    cursor, resync_mode, epoch, snapshot = client._file.database._reader.execute(
-        "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
-    ).fetchone()
+    at = stored_of(client).position()
     last = world.history.log[-1].stamp if world.history.log else 0
-    done = not (resync_mode or snapshot or world.upkeep.is_down)
-    return done and bool(epoch == world.store.void("g1")[1] and cursor >= last)
+    done = not (at.is_reading or world.upkeep.is_down)
+    return done and at.epoch == world.store.void("g1")[1] and at.cursor >= last
 
 
 def check_sight(device: Device, world: World) -> None:
@@ -79,4 +77,4 @@ def is_in_lake_only(
 
 def bases(client: Client) -> dict[Key, Row]:
     """Return all rows of a client's file without its edits that wait."""
-    return {(row.table, row.row_id): stored_row(*row.known) for row in client_rows(client)}
+    return {key: row.known for key, row in stored_of(client).rows().items()}

@@ -9,10 +9,17 @@ import pytest
 from tests.simulation import deliberate
 from tests.simulation.deliberate import FAULTS, Deliberate, broken
 from tests.simulation.search import DRAWS_MAX, KEPT, SEEDS_MAX, known_seeds, seed_that_shows
+from tests.support.node import needs_node
 from tests.support.some import some
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.name, marks=[needs_node] if fault.is_in_node else [])
+        for fault in FAULTS
+    ],
+)
 def test_every_deliberate_fault_is_found_within_the_usual_seeds(fault: Deliberate) -> None:
     known = known_seeds()["usual"].get(fault.name)
 

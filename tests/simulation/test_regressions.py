@@ -14,8 +14,17 @@ import pytest
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.replay import run_scenario, story
 from tests.simulation.search import KEPT, draw_that_shows, kept_scenario, known_seeds
+from tests.support.node import needs_node
 
-each = pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept["fault"])
+each = pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(
+            kept, id=kept["fault"], marks=[needs_node] if kept_scenario(kept).javascript else []
+        )
+        for kept in KEPT
+    ],
+)
 
 
 @each

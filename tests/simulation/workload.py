@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakesync.client import Client
+from lakesync.core.delta import Op
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
 from tests.simulation.oracle import HOSTILE
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LARGE_EDITS = 30
+AMENDED = 0.4
+"""How often a refused edit that is not taken back is amended, beside JavaScript clients."""
 TYPED: dict[str, list[Any]] = {
     "price": [1, -2.5, "1000.25", "0.001", 1e300, "1e3", True],
     "rate": [0.1, -1, 1e300, "1"],
@@ -44,6 +48,7 @@ class Workload:
         self._random = world.stream(f"workload {number}")
         self._typed = world.stream(f"typed values {number}")
         self._tasks = world.stream(f"tasks {number}")
+        self._amends = world.stream(f"amendments {number}")
         self._left = world.scenario.bursts
         self._made = 0
         self._begun = -1
@@ -168,13 +173,20 @@ class Workload:
     # --- several at once --------------------------------------------------------------------------
 
     def _transaction(self, device: Device, edits: int) -> None:
-        client = device.client
-        assert client is not None
+        client: Any = device.client
         made: list[Delta] = []
         try:
             with client.transaction() as tx:
+                # That of the JavaScript client is made at its end, behind what others do meanwhile.
+                is_made_at_its_end = not isinstance(client, Client)
+                if is_made_at_its_end:
+                    self._meanwhile(device)
                 made += [self._any_edit(tx, client.client_id).unwrap() for _ in range(edits)]
-                self._meanwhile(device)
+                if not is_made_at_its_end:
+                    self._meanwhile(device)
+            if is_made_at_its_end:
+                made = tx.deltas
+            self._world.pushes.made_together(made)
         except _Undone:
             self._world.count("transaction undone")
             return
@@ -194,20 +206,35 @@ class Workload:
         if self._tasks.random() < 0.2:
             raise _Undone
 
+    # --- what was refused -------------------------------------------------------------------------
+
     def _handle_quarantine(self, device: Device) -> None:
+        self.settle(device, take_back=self._random.random() < 0.5)
+
+    def settle(self, device: Device, *, take_back: bool) -> None:
+        """Let the app look at what was refused, and take it back or try it again."""
+        client = device.client
+        assert client is not None
+        for entry in client.quarantined().unwrap():
+            check_quarantined(entry, self._world.pushes.said)
+            if take_back:
+                device.session.discards(entry.delta)
+                client.discard(entry.delta.delta_id).unwrap()
+            elif self._world.scenario.javascript and self._amends.random() < AMENDED:
+                self._amend(device, entry.delta)
+            else:
+                client.retry(entry.delta.delta_id).unwrap()
+
+    def _amend(self, device: Device, refused: Delta) -> None:
+        """Replace a refused edit by one with a value that the schema takes."""
         assert device.client is not None
-        take_back = self._random.random() < 0.5
-        settle_quarantine(device, take_back=take_back)
-
-
-def settle_quarantine(device: Device, *, take_back: bool) -> None:
-    """Let the app look at what was refused, and take it back or try it again."""
-    client = device.client
-    assert client is not None
-    for entry in client.quarantined().unwrap():
-        check_quarantined(entry)
-        if take_back:
-            device.session.discards(entry.delta)
-            client.discard(entry.delta.delta_id).unwrap()
-        else:
-            client.retry(entry.delta.delta_id).unwrap()
+        self._made += 1
+        marker = self._number * 1_000_000 + self._made
+        device.session.discards(refused)
+        columns = {} if refused.op is Op.DELETE else {"size": marker}
+        match device.client.amend(refused.delta_id, columns):
+            case Ok(delta):
+                self._world.count("edit amended")
+                self._note(device, delta)
+            case Err(error):
+                self._world.count(f"amend: {error.code}")

@@ -26,17 +26,19 @@ from tests.simulation.destinations import Destinations
 from tests.simulation.functions import Functions
 from tests.simulation.gate import Gate
 from tests.simulation.history import History, Violation
+from tests.simulation.javascript import NodeDevice, begin_in_node, lives_in_node
 from tests.simulation.lake import Lake
 from tests.simulation.losses import Losses
 from tests.simulation.network import GATEWAY, Front
 from tests.simulation.ports import Messages
+from tests.simulation.pushes import Pushes
 from tests.simulation.rulings import Rulings, schema
 from tests.simulation.scenario import Faults, Scenario
 from tests.simulation.scheduler import START_MS, Clock, Crashed, Process, Scheduler
 from tests.simulation.sockets import Sockets
 from tests.simulation.store import Store
 from tests.simulation.upkeep import Upkeep
-from tests.simulation.workload import Workload, settle_quarantine
+from tests.simulation.workload import Workload
 from tests.support.gateways import Administrator
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class World:
         self.rulings = Rulings(self)
         self.history = History(appends.__contains__, self.rulings)
         self.losses = Losses()
+        self.pushes = Pushes()
         self.declarations = declarations.Declarations(self)
         self.watch = checkers.Watch(self)
         self.store = Store(self)
@@ -183,6 +186,7 @@ class World:
         folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         try:
             self.declare()
+            begin_in_node(self.scenario)
             self._begin(folder)
             span_ms = START_MS + self.scenario.span_ms
             self.scheduler.run(span_ms)
@@ -226,7 +230,8 @@ class World:
 
     def _begin(self, folder: Path) -> None:
         for number in range(self.scenario.clients):
-            device = Device(self, number, folder, Workload(self, number))
+            kind = NodeDevice if lives_in_node(self.scenario, number) else Device
+            device = kind(self, number, folder, Workload(self, number))
             self.devices.append(device)
             device.boot()
         Chaos(self).plan()
@@ -282,7 +287,7 @@ class World:
         if why := quiet.why():
             raise Violation("liveness", why)
         for device in self.devices:
-            settle_quarantine(device, take_back=True)
+            device.workload.settle(device, take_back=True)
         checkers.check_end(self)
 
 

@@ -7,10 +7,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+REASON: Final = "LAKESYNC_WITHOUT_NODE"
+"""The variable with the reason why Node.js cannot be had."""
+needs_node = pytest.mark.skipif(
+    bool(os.environ.get(REASON)), reason=f"without Node.js: {os.environ.get(REASON)}"
+)
 SCRIPTS = Path(__file__).parents[1] / "core"
 
 
@@ -23,7 +28,7 @@ def run_node(script: str, cases: object) -> Any:
     Args:
         script: its path from ``tests/core``.
     """
-    reason = os.environ.get("LAKESYNC_WITHOUT_NODE")
+    reason = os.environ.get(REASON)
     if reason:
         pytest.skip(f"without Node.js: {reason}")
     node = shutil.which("node")

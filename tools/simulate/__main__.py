@@ -3,6 +3,7 @@
 python -m tools.simulate --seeds 100000          progress, then what was exercised
 python -m tools.simulate --seed 4711             one seed with its trace
 python -m tools.simulate --seed 4711 --shrink    the smallest scenario that still fails
+python -m tools.simulate --javascript            every second client is the JavaScript one
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import os
 import subprocess
 import sys
 
+from tests.simulation import node
 from tests.simulation.replay import run_scenario, story
 from tests.simulation.scenario import changed, scenario_of
 from tests.simulation.search import SEEDS_MAX
 from tests.simulation.shrink import shrunk
+from tests.support.node import REASON
 from tools.simulate.known import run_known
 from tools.simulate.runs import run_bite, run_many
 
@@ -49,8 +52,14 @@ def main() -> int:
     parser.add_argument("--bite", action="store_true", help="seeds to find each deliberate fault")
     parser.add_argument("--known", action="store_true", help="note a seed for each of them")
     parser.add_argument("--coverage", action="store_true", help="what they reach of the code")
+    parser.add_argument("--javascript", action="store_true", help="every second client in Node.js")
     parser.add_argument("--set", type=json.loads, default={}, help="changes to each, as JSON")
     arguments = parser.parse_args()
+    if arguments.javascript:
+        if not node.is_there():
+            print(f"without Node.js: {os.environ[REASON]}")
+            return 0
+        arguments.set = {"javascript": True, **arguments.set}
     try:
         if arguments.coverage:
             command = [sys.executable, "-m", "tools.simulate.measured", str(arguments.seeds)]

@@ -372,11 +372,13 @@ export class Client {
 
   /** Writes that were lost to others', or that others lost: until the app has resolved them. */
   conflicts(): readonly ShownConflict[] {
-    return [...this.storage.memory.conflicts].map(([id, conflict]) => {
+    const { conflicts, tables } = this.storage.memory;
+    return [...conflicts].map(([id, conflict]) => {
       const type = this.typesOf(conflict.table)[conflict.column];
       const value = (text: string | null): Cell => (text === null ? null : decoded(type, text));
       const { own, other, base } = conflict;
-      return { ...conflict, id, own: value(own), other: value(other), base: value(base) };
+      const table = tables.get(conflict.table)?.name ?? conflict.table;
+      return { ...conflict, id, table, own: value(own), other: value(other), base: value(base) };
     });
   }
 

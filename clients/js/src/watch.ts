@@ -11,6 +11,7 @@ import {
   asked,
   compared,
   found,
+  readingOf,
   shown,
   type Asked,
   type Found,
@@ -97,7 +98,8 @@ export class Watched {
   /** Take over what has changed; false if the rows are to be read again. */
   private follow({ rows }: Changes): boolean {
     const { question } = this;
-    if (!question) return false;
+    // The schema of a table that has no rows yet changes nothing that anybody would be told of.
+    if (!question || !this.readsStill(question)) return false;
     let isListed = false;
     for (const [key, row] of rows) {
       if (tableOf(key) !== question.reading.table) continue;
@@ -105,6 +107,12 @@ export class Watched {
       this.replace(question, key, row && found(question, key, row));
     }
     return isListed && (this.isWhole || this.held.length >= question.limit);
+  }
+
+  /** Whether the table is read as it was when the question was asked. */
+  private readsStill({ reading }: Asked): boolean {
+    const now = readingOf(this.source.memory, this.query.table);
+    return now.types === reading.types && now.deleteWins === reading.deleteWins;
   }
 
   private replace(question: Asked, key: string, after: Found | null): void {

@@ -269,3 +269,16 @@ test("createClient opens, declares and connects; a wrong schema is told, and not
   assert.deepEqual(await valueOf(client.get("items", "r1")), { n: 1n });
   client.close();
 });
+
+test("a watch of a table without rows shows those that come by the schema that came before them", async () => {
+  const columns = [{ name: "photo", type: "bytes" }];
+  const client = await opened({ schemas: { tables: [{ table: "items", columns }] } });
+  let last: readonly QueriedRow[] = [];
+  client.watch({ table: "items" }, (rows) => (last = rows));
+  await new Promise((done) => setTimeout(done, 50));
+  await valueOf(client.sync("pull"));
+  await valueOf(client.insert("items", "r1", { photo: "AAA=" }));
+  await new Promise((done) => setTimeout(done, 50));
+
+  assert.deepEqual(last, [{ photo: new Uint8Array(2), _row_id: "r1" }]);
+});

@@ -113,6 +113,11 @@ def refused_edits_are_dropped() -> list[Replaced]:
     return [(Outbox, "quarantine", quarantine)]
 
 
+@deliberate("the edits of one transaction are pushed one by one")
+def transactions_are_split() -> list[Replaced]:
+    return [(outbox, "_units", lambda entries: ([entry] for entry in entries))]
+
+
 @deliberate("a push that is refused as a whole is never cut", FIREWALL)
 def whole_refusals_block() -> list[Replaced]:
     def cut(self: Pusher, batch: Batch, error: LakeSyncError, pace: object) -> PushSummary:

@@ -51,7 +51,7 @@ def decided_by_anothers_scope() -> list[Replaced]:
 
 @deliberate("what a client wrote is broadcast to it", SOCKETS)
 def echo_to_the_sender() -> list[Replaced]:
-    return [(broadcast, "writers_of", lambda _: set())]
+    return [(broadcast, "writers_of", lambda records: {"nobody"} if records else set())]
 
 
 @deliberate("a connection outlives its token", SOCKETS)

@@ -23,6 +23,11 @@ class Deliberate(NamedTuple):
     """One of ``tests.simulation.themes``, on which all seeds insist that look for the fault: what
     it takes is rare in all others."""
 
+    @property
+    def is_in_node(self) -> bool:
+        """Whether it is one of the JavaScript client, which runs in Node.js."""
+        return bool(self.theme.get("javascript"))
+
 
 FAULTS: list[Deliberate] = []
 
