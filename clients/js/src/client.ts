@@ -6,7 +6,7 @@ import type { Edit, Keep } from "./edits.js";
 import { fault, LakeSyncError } from "./errors.js";
 import type { Address } from "./http.js";
 import { deltaId, type Delta } from "./merge.js";
-import { IDLE, Owner, type Live, type News, type OwnerOptions } from "./owner.js";
+import { IDLE, ownerOf, type Live, type News, type Owner, type OwnerOptions } from "./owner.js";
 import {
   answer,
   asked,
@@ -20,7 +20,7 @@ import {
 import { fold, newMemory, rowKey, type Conflict, type Entry, type Memory } from "./state.js";
 import { IndexedStorage, isLost, MemoryStorage, type Storage } from "./storage.js";
 import type { Mode } from "./sync.js";
-import { isClosed, Tabs, type Command } from "./tabs.js";
+import { isClosed, tabsOf, type Command, type Tabs } from "./tabs.js";
 import { cells, decoded, type Cell, type Types } from "./values.js";
 import { Watched, type Changes } from "./watch.js";
 
@@ -75,6 +75,10 @@ export interface Status {
   readonly syncedMs: number;
   /** Whether it syncs in the background, in this tab or in another. */
   readonly isConnected: boolean;
+  /** Whether a socket to the gateway is open, which tells of changes at once. */
+  readonly isLive: boolean;
+  /** Why none is; null while one is open, and if none was tried. */
+  readonly socketError: string | null;
   /** Whether a push is in progress. */
   readonly isUploading: boolean;
   /** Whether a first sync, or a pull that brings something, is in progress. */
@@ -132,7 +136,7 @@ export class Client {
   private readonly statusListeners = new Set<() => void>();
   private readonly watches = new Set<Watched>();
   private readonly besides = new Set<Besides>();
-  private tabs: Tabs<News, Live> | null = null;
+  private tabs: Tabs<News> | null = null;
   /** Where this tab owns the client. */
   private owner: Owner | null = null;
   /** How the owner is. */
@@ -178,7 +182,7 @@ export class Client {
 
   /** Be one of the tabs that have the client open. */
   private async join(storage: IndexedStorage, name: string): Promise<Client> {
-    const tabs = new Tabs<News, Live>(name, this.browser, {
+    const tabs = tabsOf<News, Live>(name, this.browser, {
       own: async () => {
         const isNew = await storage.claim();
         this.begin(name, isNew);
@@ -231,21 +235,26 @@ export class Client {
     return (asked ?? Promise.reject(isClosed())) as Promise<T>;
   }
 
+  private call<T>(...command: Command): Promise<Result<T>> {
+    return attempt(() => this.ask<T>(...command));
+  }
+
   private get me(): string {
     return this.tabs?.me ?? "";
   }
 
   /** Own the client. */
   private begin(name: string, isNew: boolean): void {
-    const owner = new Owner(this.options, this.storage, name, this.browser, isNew, (news) => {
+    const { options, storage, browser } = this;
+    const owner = ownerOf(options, storage, name, browser, isNew, (news) => {
       if (this.owner !== owner) return;
-      this.live = owner.live;
+      this.live = owner.live();
       this.tabs?.tell(news && sendable(news));
       if (news?.writes === null) this.wantsSync = false;
       this.changed(news);
     });
     this.owner = owner;
-    this.live = owner.live;
+    this.live = owner.live();
     this.tellStatus();
     if (this.wantsSync) this.connect();
   }
@@ -278,7 +287,7 @@ export class Client {
   private readonly onVisible = (): void => {
     if (this.browser.document?.visibilityState !== "visible") return;
     // Whoever looks at the app wants news; a tab that has slept may have missed some.
-    void attempt(() => this.ask(this.wantsSync ? "connect" : "hello", this.me));
+    void this.call(this.wantsSync ? "connect" : "hello", this.me);
   };
 
   /**
@@ -357,17 +366,17 @@ export class Client {
 
   /** Push a refused edit again. */
   retry(id: string): Promise<Result<void>> {
-    return attempt(() => this.ask("retry", id));
+    return this.call("retry", id);
   }
 
   /** Take an edit back: its row becomes what the others make of it. */
   discard(id: string): Promise<Result<void>> {
-    return attempt(() => this.ask("discard", id));
+    return this.call("discard", id);
   }
 
   /** Replace a refused edit by one made now, with other values for some of its columns. */
   amend(id: string, columns: Columns): Promise<Result<void>> {
-    return attempt(() => this.ask("amend", id, columns));
+    return this.call("amend", id, columns);
   }
 
   /** Writes that were lost to others', or that others lost: until the app has resolved them. */
@@ -391,7 +400,7 @@ export class Client {
    * inserts it with that column.
    */
   resolve(id: string, keep: Keep, value: unknown = null): Promise<Result<Delta | null>> {
-    return attempt(() => this.ask("resolve", id, keep, value));
+    return this.call("resolve", id, keep, value);
   }
 
   private typesOf(table: string): Types {
@@ -401,7 +410,7 @@ export class Client {
 
   /** Give everything to the next gateway that answers; returns how many edits were kept. */
   rebind(keep: "edits" | "nothing"): Promise<Result<number>> {
-    return attempt(() => this.ask("rebind", keep));
+    return this.call("rebind", keep);
   }
 
   // --- reading ------------------------------------------------------------------------------------
@@ -490,27 +499,27 @@ export class Client {
 
   /** The app has told its user that edits were lost. */
   forgetLost(): Promise<Result<void>> {
-    return attempt(() => this.ask("forgetLost"));
+    return this.call("forgetLost");
   }
 
   // --- syncing ------------------------------------------------------------------------------------
 
   /** Push and pull until nothing waits; one sync at a time. */
   sync(mode: Mode = "full"): Promise<Result<void>> {
-    return attempt(() => this.ask("sync", mode));
+    return this.call("sync", mode);
   }
 
   /** Sync in the background: now, after edits, and every ten seconds. */
   connect(): void {
     this.wantsSync = true;
-    void attempt(() => this.ask("connect", this.me));
+    void this.call("connect", this.me);
   }
 
   /** End that, unless another tab wants it. */
   disconnect(): void {
     if (!this.wantsSync) return;
     this.wantsSync = false;
-    void attempt(() => this.ask("disconnect", this.me));
+    void this.call("disconnect", this.me);
   }
 
   /** What the other entries of this package build on; not for apps. */

@@ -28,21 +28,25 @@ export class Http {
     } catch (error) {
       const isRefused = error instanceof LakeSyncError && error.code === "AUTH_ERROR";
       if (!isRefused || typeof this.address.token === "string") throw error;
-      await this.renew(true);
+      await this.bearer(true);
       return this.exchange(request, signal);
     }
   }
 
-  private async renew(isRefused: boolean): Promise<void> {
-    const { token } = this.address;
-    const text = typeof token === "string" ? token : await token(isRefused);
-    if (!/^[\x21-\x7e]+$/.test(text))
-      throw fault("AUTH_ERROR", "the token cannot be sent in a header");
-    this.token = text;
+  /** The token; another one if this one was refused. */
+  async bearer(isRefused = false): Promise<string> {
+    if (isRefused || !this.token) {
+      const { token } = this.address;
+      const text = typeof token === "string" ? token : await token(isRefused);
+      if (!/^[\x21-\x7e]+$/.test(text))
+        throw fault("AUTH_ERROR", "the token cannot be sent in a header");
+      this.token = text;
+    }
+    return this.token;
   }
 
   private async exchange(request: Request, signal?: AbortSignal): Promise<unknown> {
-    if (!this.token) await this.renew(false);
+    const token = await this.bearer();
     const { url, gateway, clientId } = this.address;
     const [method, path, body] = routeOf(request, clientId);
     let answer: Response;
@@ -53,7 +57,7 @@ export class Http {
         {
           method,
           headers: {
-            authorization: `Bearer ${this.token}`,
+            authorization: `Bearer ${token}`,
             accept: JSON_TYPE,
             ...(body !== null && { "content-type": JSON_TYPE }),
           },

@@ -43,7 +43,7 @@ function members(value: Record<string, unknown>, depth: number): Json {
   return `{${keys.map((key) => `${write(key, depth)}:${write(value[key], depth)}`).join()}}`;
 }
 
-const isPlain = (value: object): value is Record<string, unknown> => {
+export const isPlain = (value: object): value is Record<string, unknown> => {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || prototype === Object.prototype;
 };

@@ -207,7 +207,7 @@ function readStamp(fields: Fields, name: string): Stamp {
   throw notOurs();
 }
 
-const notOurs = (): LakeSyncError =>
+export const notOurs = (): LakeSyncError =>
   fault(
     "NOT_THE_GATEWAY",
     "the answer is not the gateway's: another address, a proxy, a login page",

@@ -10,16 +10,22 @@ import { amend, discard, rebind, resolve, retry, write, type Edit, type Keep } f
 import { fault, LakeSyncError } from "./errors.js";
 import { Http, type Address } from "./http.js";
 import { deltaId } from "./merge.js";
-import { keyOf } from "./rows.js";
+import { isRespelled, keyOf } from "./rows.js";
 import { fold, notFound, rowKey, type Entry, type Needs, type Work } from "./state.js";
-import { isLost, type Done, type Repeat, type Small, type Storage } from "./storage.js";
-import { Syncer, type Mode, type Syncing } from "./sync.js";
+import { type Done, type Repeat, type Small, type Storage } from "./storage.js";
+import type { Page } from "./messages.js";
+import { loopOf, type LoopOptions } from "./loop.js";
+import { readsAgain, Syncer, type Effect, type Mode, type Syncing } from "./sync.js";
 import { failureOf, type Command, type Failure } from "./tabs.js";
 import type { Changes } from "./watch.js";
 
-export interface OwnerOptions extends Address {
+export interface OwnerOptions extends Address, LoopOptions {
+  readonly clientId: string;
+  /** Deltas of one page, 1 to 10,000. */
   readonly pageDeltas?: number;
+  /** Tables that a first sync reads first. */
   readonly firstTables?: readonly string[];
+  /** The device's clock, in milliseconds since 1970; it may be wrong. */
   readonly now?: () => number;
 }
 
@@ -32,6 +38,8 @@ export interface News extends Changes {
 /** How syncing is. */
 export interface Live {
   readonly isConnected: boolean;
+  readonly isLive: boolean;
+  readonly socketError: string | null;
   readonly isUploading: boolean;
   readonly isDownloading: boolean;
   readonly received: number;
@@ -42,6 +50,8 @@ export interface Live {
 
 export const IDLE: Live = {
   isConnected: false,
+  isLive: false,
+  socketError: null,
   isUploading: false,
   isDownloading: false,
   received: 0,
@@ -49,12 +59,6 @@ export const IDLE: Live = {
   failure: null,
   lost: 0,
 };
-
-const EVERY_MS = 10_000;
-const EDITED_MS = 200;
-const BACKOFF_MS_MIN = 1_000;
-const BACKOFF_MS_MAX = 300_000;
-const FOREIGN_MS_MAX = 15_000;
 
 // --- what is written ------------------------------------------------------------------------------
 
@@ -118,248 +122,217 @@ const keysOf =
       .map(({ table }) => fold(table)),
   });
 
-const isRespelled = (work: Work, table: string, columns: readonly string[]): boolean => {
-  const names = work.table(table)?.columns ?? [];
-  return columns.some(
-    (name) => !names.includes(name) && names.some((other) => fold(other) === fold(name)),
-  );
-};
-
 // --- the owner ------------------------------------------------------------------------------------
 
-export class Owner {
-  live: Live = IDLE;
-  private readonly http: Http;
-  private readonly syncer: Syncer;
-  private stopping = new AbortController();
-  /** The tabs that want to be synced in the background. */
-  private readonly connected = new Set<string>();
-  private readonly commands: Readonly<Record<string, (...given: never[]) => Promise<unknown>>> = {
-    sync: (mode: Mode) => this.sync(mode),
-    connect: (tab: string) => this.connect(tab),
-    disconnect: (tab: string) => this.disconnect(tab),
-    wipe: (losesEdits: boolean) => this.wipe(losesEdits),
-    forgetLost: () => this.forgetLost(),
-    buildIndexes: async (table: string) => this.storage.buildIndexes?.(table),
-  };
-  private syncing: Promise<unknown> = Promise.resolve();
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private failures = 0;
-  private marked = -1;
-
-  /**
-   * @param isNew - nobody has stored anything before
-   * @param tell - is told what was done, or nothing if only `live` is another
-   */
-  constructor(
-    private readonly options: OwnerOptions,
-    private readonly storage: Storage,
-    private readonly name: string,
-    private readonly browser: Browser,
-    isNew: boolean,
-    private readonly tell: (news?: News) => void,
-  ) {
-    this.http = new Http(options);
-    const { clientId, pageDeltas = 1_000, firstTables = [] } = options;
-    this.syncer = new Syncer(clientId, pageDeltas, firstTables);
-    this.beginMark(isNew);
-    browser.self?.addEventListener("online", this.wake);
-  }
-
-  stop(): void {
-    this.stopping.abort();
-    clearTimeout(this.timer);
-    this.browser.self?.removeEventListener("online", this.wake);
-  }
-
+export interface Owner {
+  live(): Live;
   /** Do what a tab asks; throws why it cannot. */
-  async carryOut([name, ...given]: Command, repeat?: Repeat): Promise<unknown> {
-    const all = WRITES as unknown as Record<string, ((...given: unknown[]) => Write) | undefined>;
-    const made = Object.hasOwn(all, name) ? all[name]?.(...given) : undefined;
-    if (!made) return this.commands[name]?.(...(given as never[]));
-    const done = await this.storage.transaction(made.body, made.needs, repeat);
-    this.did(done);
-    if (this.live.isConnected && !this.failures) this.plan(EDITED_MS);
-    return done.result;
-  }
+  carryOut(command: Command, repeat?: Repeat): Promise<unknown>;
+  /** Forget tabs that are gone. */
+  forget(isGone: (tabs: string[]) => Promise<string[]>): Promise<void>;
+  stop(): void;
+}
 
-  private did({ changed, rows, writes }: Done<unknown>): void {
-    this.mark();
-    this.tell({ tables: changed, rows, writes });
-  }
+/**
+ * Begin to own a client.
+ *
+ * @param isNew - nobody has stored anything before
+ * @param tell - is told what was done, or nothing if only `live` is another
+ */
+export function ownerOf(
+  options: OwnerOptions,
+  storage: Storage,
+  name: string,
+  browser: Browser,
+  isNew: boolean,
+  tell: (news?: News) => void,
+): Owner {
+  const http = new Http(options);
+  const { clientId, pageDeltas = 1_000, firstTables = [], now = Date.now } = options;
+  const syncer = new Syncer(clientId, pageDeltas, firstTables);
+  const marks = marksOf(storage, name, browser, isNew);
+  let live: Live = { ...IDLE, lost: marks.lost };
+  let stopping = new AbortController();
+  let syncing: Promise<unknown> = Promise.resolve();
 
-  private note(part: Partial<Live>): void {
-    const before = JSON.stringify(this.live);
-    this.live = { ...this.live, ...part };
-    if (JSON.stringify(this.live) !== before) this.tell();
-  }
+  const did = ({ changed, rows, writes }: Done<unknown>): void => {
+    marks.note(live.lost);
+    tell({ tables: changed, rows, writes });
+  };
+
+  const note = (part: Partial<Live>): void => {
+    const before = JSON.stringify(live);
+    live = { ...live, ...part };
+    if (JSON.stringify(live) !== before) tell();
+  };
 
   // --- syncing ------------------------------------------------------------------------------------
 
-  /** Push and pull until nothing waits; one sync at a time. */
-  private async sync(mode: Mode): Promise<void> {
-    const done = this.syncing.then(() => this.run(this.syncer.sync(mode)));
-    this.syncing = done.catch(() => undefined);
+  /** Let one thing at a time go on with the gateway. */
+  const inTurn = <T>(syncs: () => Syncing<T>): Promise<T> => {
+    const done = syncing.then(() => run(syncs()));
+    syncing = done.catch(() => undefined);
+    return done;
+  };
+
+  const run = async <T>(steps: Syncing<T>): Promise<T> => {
+    const { signal } = stopping;
+    live = { ...live, received: 0 };
+    let step = steps.next();
+    while (!step.done) {
+      if (signal.aborted) throw fault("CLOSED", "the client was closed or wiped meanwhile");
+      try {
+        step = steps.next(await carriedOut(step.value, signal));
+      } catch (error) {
+        step = steps.throw(error);
+      }
+    }
+    return step.value;
+  };
+
+  const carriedOut = async (effect: Effect, signal: AbortSignal): Promise<unknown> => {
+    if ("request" in effect) {
+      note({ isUploading: "push" in effect.request });
+      const answer = await http.send(effect.request, signal);
+      if ("pull" in effect.request) notePage(answer);
+      return answer;
+    }
+    if (!("transaction" in effect)) return now();
+    const done = await storage.transaction(effect.transaction, effect.needs);
+    did(done);
+    return done.result;
+  };
+
+  /** Note how far a pull is that brings something. */
+  const notePage = (body: unknown): void => {
+    const { deltas, hasMore, rowsRead, rowsTotal } = body as Readonly<Record<string, unknown>>;
+    const count = Array.isArray(deltas) ? deltas.length : 0;
+    if (!count && !hasMore) return;
+    note({
+      isDownloading: true,
+      received: live.received + count,
+      progress: rowsTotal ? { read: Number(rowsRead), total: Number(rowsTotal) } : null,
+    });
+  };
+
+  /** Push and pull until nothing waits. */
+  const sync = async (mode: Mode, begins?: () => void): Promise<void> => {
     let failure: Failure | null = null;
     try {
-      await done;
+      await inTurn(() => {
+        begins?.();
+        return syncer.sync(mode);
+      });
     } catch (error) {
       failure = failureOf(error);
       throw error;
     } finally {
-      this.note({ failure, isUploading: false, isDownloading: false, progress: null });
+      note({ failure, isUploading: false, isDownloading: false, progress: null });
     }
-  }
-
-  private async run<T>(syncing: Syncing<T>): Promise<T> {
-    const { signal } = this.stopping;
-    this.live = { ...this.live, received: 0 };
-    let step = syncing.next();
-    while (!step.done) {
-      const effect = step.value;
-      let answer: unknown;
-      if (signal.aborted) throw fault("CLOSED", "the client was closed or wiped meanwhile");
-      try {
-        if ("request" in effect) {
-          this.note({ isUploading: "push" in effect.request });
-          answer = await this.http.send(effect.request, signal);
-          if ("pull" in effect.request) this.notePage(answer);
-        } else if ("transaction" in effect) {
-          const done = await this.storage.transaction(effect.transaction, effect.needs);
-          this.did(done);
-          answer = done.result;
-        } else {
-          answer = (this.options.now ?? Date.now)();
-        }
-      } catch (error) {
-        step = syncing.throw(error);
-        continue;
-      }
-      step = syncing.next(answer);
-    }
-    return step.value;
-  }
-
-  /** Note how far a pull is that brings something. */
-  private notePage(body: unknown): void {
-    const { deltas, hasMore, rowsRead, rowsTotal } = body as Readonly<Record<string, unknown>>;
-    const count = Array.isArray(deltas) ? deltas.length : 0;
-    if (!count && !hasMore) return;
-    this.note({
-      isDownloading: true,
-      received: this.live.received + count,
-      progress: rowsTotal ? { read: Number(rowsRead), total: Number(rowsTotal) } : null,
-    });
-  }
-
-  /** Sync in the background for a tab: now, after edits, and every ten seconds. */
-  private connect(tab: string): Promise<void> {
-    this.connected.add(tab);
-    this.note({ isConnected: true });
-    this.wake();
-    return Promise.resolve();
-  }
-
-  private disconnect(tab: string): Promise<void> {
-    this.connected.delete(tab);
-    if (!this.connected.size) clearTimeout(this.timer);
-    this.note({ isConnected: this.connected.size > 0 });
-    return Promise.resolve();
-  }
-
-  /** Forget tabs that are gone. */
-  async forget(isGone: (tabs: string[]) => Promise<string[]>): Promise<void> {
-    for (const tab of await isGone([...this.connected])) await this.disconnect(tab);
-  }
-
-  private readonly wake = (): void => {
-    this.syncer.hurry();
-    if (this.live.isConnected) this.plan(0);
   };
 
-  private plan(waitMs: number): void {
-    clearTimeout(this.timer);
-    if (this.stopping.signal.aborted) return;
-    this.timer = setTimeout(() => void this.background(), waitMs);
-  }
-
-  private async background(): Promise<void> {
-    let waitMs = EVERY_MS * (0.9 + 0.2 * Math.random());
+  /** Apply a broadcast. */
+  const hear = async (page: Page): Promise<"done" | "wake" | "later"> => {
     try {
-      await this.sync("full");
-      this.failures = 0;
+      if (await inTurn(() => syncer.hear(page))) return "done";
     } catch (error) {
-      if (!(error instanceof LakeSyncError)) throw error;
-      if (isLost(error)) return;
-      this.failures += 1;
-      waitMs = waitAfter(error, this.failures);
+      if (!(error instanceof LakeSyncError)) throw error; // the next sync tells it, if it stays
     }
-    if (this.live.isConnected) this.plan(waitMs);
-  }
+    return readsAgain(storage.memory.position, page) ? "later" : "wake";
+  };
 
-  // --- the end ------------------------------------------------------------------------------------
+  const loop = loopOf(options, {
+    token: (isRefused) => http.bearer(isRefused),
+    hear,
+    sync: (begins) => sync("full", begins),
+    hurry: () => syncer.hurry(),
+    note,
+  });
+  browser.self?.addEventListener("online", loop.wake);
 
-  private async wipe(losesEdits: boolean): Promise<void> {
-    const waiting = this.storage.memory.outbox.size;
+  // --- commands -----------------------------------------------------------------------------------
+
+  const wipe = async (losesEdits: boolean): Promise<void> => {
+    const waiting = storage.memory.outbox.size;
     if (waiting && !losesEdits) {
       throw fault("CONFLICT", `${waiting} edits have not reached the gateway; sync first`);
     }
-    this.connected.clear();
-    clearTimeout(this.timer);
-    this.stopping.abort(); // what it would bring is not wanted any more
-    this.stopping = new AbortController();
-    const tables = new Set(this.storage.memory.tables.keys());
-    await this.storage.wipe();
-    this.live = { ...IDLE, lost: this.live.lost };
-    this.mark();
-    this.tell({ tables, rows: new Map(), writes: null });
-  }
+    loop.stop();
+    stopping.abort(); // what it would bring is not wanted any more
+    stopping = new AbortController();
+    const tables = new Set(storage.memory.tables.keys());
+    await storage.wipe();
+    live = { ...IDLE, lost: live.lost };
+    marks.note(live.lost);
+    tell({ tables, rows: new Map(), writes: null });
+  };
 
-  // --- what the browser may remove ----------------------------------------------------------------
+  const forgetLost = (): void => {
+    note({ lost: 0 });
+    marks.note(0);
+  };
 
-  // A browser that is short of room removes databases. Beside it, the number of edits that wait is
-  // noted: `waiting lost`.
+  const commands: Readonly<Record<string, (...given: never[]) => unknown>> = {
+    sync,
+    wipe,
+    forgetLost,
+    connect: loop.connect,
+    disconnect: loop.disconnect,
+    buildIndexes: (table: string) => storage.buildIndexes?.(table),
+  };
 
-  private beginMark(isNew: boolean): void {
-    if (!this.storage.isDurable) return;
-    const [waiting = 0, lost = 0] = (this.readMark() ?? "").split(" ").map(Number);
-    this.live = { ...IDLE, lost: (isNew ? waiting : 0) + lost };
-    this.mark();
-  }
-
-  /** Note how many edits wait, in case that the browser removes them. */
-  private mark(): void {
-    const waiting = this.storage.memory.outbox.size;
-    if (this.marked === waiting || !this.storage.isDurable) return;
-    this.marked = waiting;
-    try {
-      this.browser.localStorage?.setItem(this.name, `${waiting} ${this.live.lost}`);
-    } catch {
-      // It is full, or blocked: then what the browser removes is not told.
-    }
-  }
-
-  private readMark(): string | null {
-    try {
-      return this.browser.localStorage?.getItem(this.name) ?? null;
-    } catch {
-      return null;
-    }
-  }
-
-  private forgetLost(): Promise<void> {
-    this.note({ lost: 0 });
-    this.marked = -1;
-    this.mark();
-    return Promise.resolve();
-  }
+  return {
+    live: () => live,
+    carryOut: async ([command, ...given], repeat) => {
+      const all = WRITES as unknown as Record<string, ((...given: unknown[]) => Write) | undefined>;
+      const made = all[command]?.(...given);
+      if (!made) return commands[command]?.(...(given as never[]));
+      const done = await storage.transaction(made.body, made.needs, repeat);
+      did(done);
+      loop.edited();
+      return done.result;
+    },
+    forget: async (isGone) => (await isGone(loop.tabs())).forEach(loop.disconnect),
+    stop: () => {
+      stopping.abort();
+      loop.stop();
+      browser.self?.removeEventListener("online", loop.wake);
+    },
+  };
 }
 
-function waitAfter(error: LakeSyncError, failures: number): number {
-  const most = error.isForeign ? FOREIGN_MS_MAX : BACKOFF_MS_MAX;
-  const least = Math.min(error.retryAfterS * 1_000, most);
-  const ceiling = Math.min(most, BACKOFF_MS_MIN * 2 ** Math.min(failures, 16));
-  return error.retry === "never"
-    ? most / 2
-    : Math.max(least, Math.min(most, least + Math.random() * ceiling));
+// --- what the browser may remove ------------------------------------------------------------------
+
+interface Marks {
+  /** How many edits were lost, which the app has not been told yet. */
+  readonly lost: number;
+  /** Note how many edits wait, and are lost. */
+  note(lost: number): void;
+}
+
+/**
+ * A note beside the database of how many edits wait: a browser that is short of room removes databases.
+ *
+ * It is `waiting lost`.
+ */
+function marksOf(storage: Storage, name: string, browser: Browser, isNew: boolean): Marks {
+  const { localStorage } = storage.isDurable ? browser : {};
+  const attempt = <T>(action: () => T): T | null => {
+    try {
+      return action();
+    } catch {
+      return null; // it is full, or blocked: then what the browser removes is not told
+    }
+  };
+  let marked = attempt(() => localStorage?.getItem(name)) ?? "";
+  const [waiting = 0, before = 0] = marked.split(" ").map(Number);
+  const note = (lost: number): void => {
+    const mark = `${storage.memory.outbox.size} ${lost}`;
+    if (mark === marked) return;
+    marked = mark;
+    attempt(() => localStorage?.setItem(name, mark));
+  };
+  const lost = (isNew ? waiting : 0) + before;
+  note(lost);
+  return { lost, note };
 }

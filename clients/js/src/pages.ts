@@ -33,7 +33,7 @@ import {
   type State,
 } from "./merge.js";
 import type { Arrived, Page, Resync } from "./messages.js";
-import { EMPTY_BASES, refold, store, table as tableFor, without } from "./rows.js";
+import { EMPTY_BASES, isRespelled, refold, store, table as tableFor, without } from "./rows.js";
 import {
   fold,
   isStored,
@@ -65,7 +65,13 @@ export function needsOfPage(work: Work, page: Page, isRebuilt: boolean): Needs {
   const concerned = work.tables.filter(
     ([, table]) => page.resync && concerns(page.resync, table.name),
   );
-  const respelled = page.deltas.filter(({ table, columns }) => isRespelled(work, table, columns));
+  const respelled = page.deltas.filter(({ table, columns }) =>
+    isRespelled(
+      work,
+      table,
+      columns.map(([name]) => name),
+    ),
+  );
   const isEnd = !page.hasMore && (mode !== "" || isRebuilt || page.resync !== null);
   const back = work
     .entries()
@@ -87,13 +93,6 @@ export function needsOfPage(work: Work, page: Page, isRebuilt: boolean): Needs {
     isReadAgain: true,
   };
 }
-
-const isRespelled = (work: Work, table: string, columns: Delta["columns"]): boolean => {
-  const names = work.table(table)?.columns ?? [];
-  return columns.some(
-    ([name]) => !names.includes(name) && names.some((other) => fold(other) === fold(name)),
-  );
-};
 
 /** Merge a page, which follows the position, and move the position; safe to repeat. */
 export function applyPage(work: Work, page: Page): void {

@@ -191,6 +191,8 @@ const NOT_OPEN: Status = {
   hasSynced: false,
   syncedMs: 0,
   isConnected: false,
+  isLive: false,
+  socketError: null,
   isUploading: false,
   isDownloading: false,
   received: 0,

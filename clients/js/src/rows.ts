@@ -92,6 +92,14 @@ export function table(
   return known;
 }
 
+/** Whether columns have another spelling than those of the table, so that all its rows are read. */
+export function isRespelled(work: Work, table: string, columns: readonly string[]): boolean {
+  const names = work.table(table)?.columns ?? [];
+  return columns.some(
+    (name) => !names.includes(name) && names.some((other) => fold(other) === fold(name)),
+  );
+}
+
 function checkTable(name: string): void {
   checkName(name, "table");
   if (fold(name).startsWith("sqlite_")) {

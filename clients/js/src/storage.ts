@@ -312,7 +312,6 @@ export class IndexedStorage implements Storage {
     }
     const transaction = this.begun(asked.isReadAgain ? "relaxed" : "strict");
     const end = ended(transaction);
-    end.catch(() => undefined); // the body's own error is the one to tell
     try {
       const tabs = transaction.objectStore(TABS);
       const stored = transaction.objectStore("rows");
@@ -412,7 +411,6 @@ export class IndexedStorage implements Storage {
     // The index counts only once a later transaction, which is flushed, says that it is whole.
     const transaction = this.begun("relaxed");
     const end = ended(transaction);
-    end.catch(() => undefined);
     const store = transaction.objectStore("rows");
     const range = IDBKeyRange.bound(from, `${table}\n\uffff`, true);
     await this.checkTerm(transaction);
@@ -442,7 +440,6 @@ export class IndexedStorage implements Storage {
     // Not deleted: that would wait for the other tabs, which have it open.
     const transaction = this.begun();
     const end = ended(transaction);
-    end.catch(() => undefined);
     const tabs = transaction.objectStore(TABS);
     await this.checkTerm(transaction);
     for (const store of STORES) transaction.objectStore(store).clear();
@@ -486,7 +483,7 @@ async function load(
 ): Promise<Map<string, Row>> {
   const rows = new Map<string, Row>();
   const take = (source: IDBObjectStore | IDBIndex, range: IDBKeyRange | null): Promise<void> =>
-    new Promise((resolve, reject) => {
+    quiet((resolve, reject) => {
       const cursor = source.openCursor(range);
       cursor.onerror = () => reject(failed(cursor.error));
       cursor.onsuccess = () => {
@@ -596,8 +593,17 @@ function stored(key: string, row: Row, work: Work): StoredRow {
   return { ...row, table, marks: marksOf(row), places };
 }
 
+/** A promise that need not be looked at: of several errors of a transaction one is told. */
+function quiet<T>(
+  executor: (resolve: (value: T) => void, reject: (error: Error) => void) => void,
+): Promise<T> {
+  const promise = new Promise<T>(executor);
+  promise.catch(() => undefined);
+  return promise;
+}
+
 export const answered = <T>(request: IDBRequest<T>): Promise<T> =>
-  new Promise((resolve, reject) => {
+  quiet((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(failed(request.error));
   });
@@ -606,7 +612,7 @@ const read = (store: IDBObjectStore, key: IDBValidKey): Promise<unknown> =>
   answered<unknown>(store.get(key));
 
 export const ended = (transaction: IDBTransaction): Promise<void> =>
-  new Promise((resolve, reject) => {
+  quiet((resolve, reject) => {
     transaction.oncomplete = () => resolve();
     transaction.onabort = () => reject(failed(transaction.error));
   });

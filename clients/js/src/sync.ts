@@ -445,6 +445,9 @@ const isBefore = (at: Position, page: Page): boolean => at.epoch !== "" && page.
 /** Whether a page was decided by the same rules and claims as all rows so far. */
 const showsAs = (at: Position, page: Page): boolean =>
   page.scope === at.scope || (!at.scope && page.scope === EVERYTHING);
+/** Whether a pull from here reads tables again, as other rules decided a broadcast. */
+export const readsAgain = (at: Position, page: Page): boolean =>
+  !isNew(at) && !at.snapshot && page.scope !== "" && !showsAs(at, page);
 const identityOf = (epoch: string): string => epoch.split(".")[0] ?? "";
 const versionOf = (page: Page): string =>
   page.schemaVersion ? `${page.schemaVersion}|${page.epoch}|${page.scope}` : "";

@@ -16,6 +16,7 @@
 
 import type { Browser } from "./browser.js";
 import { fault, LakeSyncError } from "./errors.js";
+import { isPlain } from "./json.js";
 import { isElsewhere, isLost, type Repeat } from "./storage.js";
 
 export const PROTOCOL = 1;
@@ -86,293 +87,296 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-export class Tabs<News, Live> {
-  readonly me = Date.now().toString(36) + Math.random().toString(36).slice(2);
-  private readonly key: string;
-  private readonly channel: BroadcastChannel | null;
-  private readonly closing = new AbortController();
-  private queued = new AbortController();
-  private readonly waiting = new Map<number, Waiting>();
-  /** The names of requests that are being carried out. */
-  private readonly serving = new Set<string>();
-  private isOwner = false;
-  private release: () => void = () => undefined;
-  private requests = 0;
-  /** Of the owner that was heard last, and how many of its news were. */
-  private term = 0;
-  private count = 0;
-  private inbox: Promise<unknown> = Promise.resolve();
-  private silences = 0;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  /** Why nothing can be asked. */
-  private refusal: LakeSyncError | null = null;
-
-  constructor(
-    name: string,
-    private readonly browser: Browser,
-    private readonly member: Member<News, Live>,
-  ) {
-    this.key = `lakesync ${name}`;
-    this.channel = (browser.locks && browser.channel?.(this.key)) ?? null;
-    if (!this.channel) return;
-    this.channel.onmessage = (event: MessageEvent<Message<News, Live>>) => {
-      this.inbox = this.inbox.then(() => this.take(event.data)).catch(() => undefined);
-    };
-    (this.channel as { unref?: () => void }).unref?.(); // in Node it would keep a process alive
-  }
-
+/** How a tab reaches the tab that owns the client; the latter may be itself. */
+export interface Tabs<News> {
+  /** The name of this tab. */
+  readonly me: string;
   /** Own the client, or learn that another tab does, and wait for its end. */
-  async open(): Promise<void> {
-    const { locks } = this.browser;
-    if (!locks) return this.begin();
-    // As long as it is held, this tab's requests are remembered.
-    if (this.channel) await this.hold(`${this.key} ${this.me}`);
-    if (await this.campaign({ ifAvailable: true })) return;
-    if (!this.channel) throw isElsewhere();
-    this.queue();
-    this.post({});
+  open(): Promise<void>;
+  /** Have the owner do something; it is done once, whatever happens to owners meanwhile. */
+  ask(command: Command): Promise<unknown>;
+  /** Tell all tabs what was done here, or how the owner is. */
+  tell(news?: News): void;
+  /** Another tab owns the client now. */
+  abdicate(): void;
+  /** End; the next tab in the queue owns the client. */
+  close(error?: LakeSyncError): void;
+}
+
+export function tabsOf<News, Live>(
+  name: string,
+  browser: Browser,
+  member: Member<News, Live>,
+): Tabs<News> {
+  const { locks } = browser;
+  const me = Date.now().toString(36) + Math.random().toString(36).slice(2);
+  const key = `lakesync ${name}`;
+  const channel = locks && browser.channel?.(key);
+  let isOver = false;
+  let finish: () => void = () => undefined;
+  const over = new Promise<void>((resolve) => (finish = resolve));
+  let queued = new AbortController();
+  const waiting = new Map<number, Waiting>();
+  /** The names of requests that are being carried out. */
+  const serving = new Set<string>();
+  let isOwner = false;
+  let release: () => void = () => undefined;
+  let requests = 0;
+  /** Of the owner that was heard last, and how many of its news were. */
+  let term = 0;
+  let count = 0;
+  let inbox: Promise<unknown> = Promise.resolve();
+  let silences = 0;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  /** Why nothing can be asked. */
+  let refusal: LakeSyncError | null = null;
+
+  if (channel) {
+    channel.onmessage = (event: MessageEvent<Message<News, Live>>) => {
+      inbox = inbox.then(() => take(event.data)).catch(() => undefined);
+    };
+    (channel as { unref?: () => void }).unref?.(); // in Node it would keep a process alive
   }
 
-  /** Have the owner do something; it is done once, whatever happens to owners meanwhile. */
-  async ask(command: Command): Promise<unknown> {
-    if (this.isOwner) {
+  async function open(): Promise<void> {
+    if (!locks) return begin();
+    // As long as it is held, this tab's requests are remembered.
+    if (channel) await hold(`${key} ${me}`);
+    if (await campaign({ ifAvailable: true })) return;
+    if (!channel) throw isElsewhere();
+    queue();
+    post({});
+  }
+
+  async function ask(command: Command): Promise<unknown> {
+    if (isOwner) {
       try {
-        return await this.member.carryOut(command);
+        return await member.carryOut(command);
       } catch (error) {
-        if ((this.owns() && !isLost(error)) || !this.channel) throw error;
-        this.abdicate(); // nothing was written: the next owner does it
+        if ((owns() && !isLost(error)) || !channel) throw error;
+        abdicate(); // nothing was written: the next owner does it
       }
     }
     return new Promise((resolve, reject) => {
-      if (this.refusal) {
-        reject(this.refusal);
+      if (refusal) {
+        reject(refusal);
         return;
       }
-      this.requests += 1;
-      this.waiting.set(this.requests, { command: copied(command, 0), resolve, reject });
-      this.request(this.requests);
-      this.watch();
+      requests += 1;
+      waiting.set(requests, { command: copied(command, 0), resolve, reject });
+      request(requests);
+      watch();
     });
   }
 
-  /** Tell all tabs what was done here, or how the owner is. */
-  tell(news?: News): void {
-    if (!this.isOwner) return;
-    if (news) this.count += 1;
-    this.announce({ news });
+  function tell(news?: News): void {
+    if (!isOwner) return;
+    if (news) count += 1;
+    announce({ news });
   }
 
-  /** Another tab owns the client now. */
-  abdicate(): void {
-    if (!this.isOwner) return;
-    this.isOwner = false;
-    this.member.disown();
-    this.release();
-    if (this.channel) this.queue();
-    else this.refuse(isElsewhere());
+  function abdicate(): void {
+    if (!isOwner) return;
+    isOwner = false;
+    member.disown();
+    release();
+    if (channel) queue();
+    else refuse(isElsewhere());
   }
 
   /** Refuse whatever is asked from now on, and leave the client to other tabs. */
-  refuse(error: LakeSyncError): void {
-    this.refusal = error;
-    for (const { reject } of this.waiting.values()) reject(error);
-    this.waiting.clear();
+  function refuse(error: LakeSyncError): void {
+    refusal = error;
+    for (const { reject } of waiting.values()) reject(error);
+    waiting.clear();
   }
 
-  /** End; the next tab in the queue owns the client. */
-  close(error = isClosed()): void {
-    this.refuse(error);
-    this.isOwner = false;
-    this.closing.abort();
-    this.queued.abort();
-    clearTimeout(this.timer);
-    this.channel?.close();
-    this.release();
+  function close(error = isClosed()): void {
+    refuse(error);
+    isOwner = false;
+    isOver = true;
+    finish();
+    queued.abort();
+    clearTimeout(timer);
+    channel?.close();
+    release();
   }
+
+  return { me, open, ask, tell, abdicate, close };
 
   // --- messages -----------------------------------------------------------------------------------
 
-  private post(message: DistributiveOmit<Message<News, Live>, "v">): void {
-    if (!this.isClosed) this.channel?.postMessage({ v: PROTOCOL, ...message });
+  function post(message: DistributiveOmit<Message<News, Live>, "v">): void {
+    if (!isOver) channel?.postMessage({ v: PROTOCOL, ...message });
   }
 
   /** Say something as the owner. */
-  private announce(told: Omit<Told<News, Live>, "live"> = {}): void {
-    const { term, count } = this;
-    this.post({ term, count, live: this.member.live(), ...told });
+  function announce(told: Omit<Told<News, Live>, "live"> = {}): void {
+    post({ term, count, live: member.live(), ...told });
   }
 
-  private async take(message: Message<News, Live>): Promise<void> {
-    if (this.isClosed) return;
-    if (message.term !== undefined) return this.listen(message);
-    if (!this.isOwner) return;
-    if (message.v === PROTOCOL && message.asked) void this.serve(message.asked);
+  async function take(message: Message<News, Live>): Promise<void> {
+    if (isOver) return;
+    if (message.term !== undefined) return listen(message);
+    if (!isOwner) return;
+    if (message.v === PROTOCOL && message.asked) void serve(message.asked);
     else {
-      this.announce(); // a tab is new, or is told that this one is of another release
-      void this.sweep();
+      announce(); // a tab is new, or is told that this one is of another release
+      void sweep();
     }
   }
 
-  private async listen(message: Message<News, Live> & { readonly term: number }): Promise<void> {
+  async function listen(message: Message<News, Live> & { readonly term: number }): Promise<void> {
     // From one that was replaced, and does not know it.
-    if (message.term < this.term || (this.isOwner && message.term === this.term)) return;
-    this.abdicate();
-    this.silences = 0;
+    if (message.term < term || (isOwner && message.term === term)) return;
+    abdicate();
+    silences = 0;
     if (message.v !== PROTOCOL) {
-      this.refuse(isOther());
-      await this.member.reload();
+      refuse(isOther());
+      await member.reload();
       return;
     }
-    this.refusal = null;
-    const isNew = message.term !== this.term;
-    const isNext = !isNew && message.count === this.count + (message.news ? 1 : 0);
-    this.term = message.term;
-    this.count = message.count;
-    if (!isNext) await this.member.reload();
-    this.member.hear(message.live, isNext ? message.news : undefined);
-    if (isNew) for (const number of this.waiting.keys()) this.request(number);
-    if (message.answer?.to === this.me) this.settle(message.answer);
+    refusal = null;
+    const isNew = message.term !== term;
+    const isNext = !isNew && message.count === count + (message.news ? 1 : 0);
+    term = message.term;
+    count = message.count;
+    if (!isNext) await member.reload();
+    member.hear(message.live, isNext ? message.news : undefined);
+    if (isNew) for (const number of waiting.keys()) request(number);
+    if (message.answer?.to === me) settle(message.answer);
   }
 
   /** Carry out a request, as the owner, unless that is going on already. */
-  private async serve(asked: Asked): Promise<void> {
+  async function serve(asked: Asked): Promise<void> {
     const { tab, number, command } = asked;
     const name = `${tab} ${number}`;
-    if (this.serving.has(name)) {
-      this.announce(); // a sign of life
+    if (serving.has(name)) {
+      announce(); // a sign of life
       return;
     }
-    this.serving.add(name);
-    const { term } = this;
+    serving.add(name);
+    const begun = term;
     let answer: Answer = { to: tab, number };
     try {
-      answer = { ...answer, value: await this.member.carryOut(command, asked) };
+      answer = { ...answer, value: await member.carryOut(command, asked) };
     } catch (error) {
       answer = { ...answer, failure: failureOf(error) };
     }
-    this.serving.delete(name);
+    serving.delete(name);
     // Otherwise the next owner is asked again.
-    if (!this.isOwner || this.term !== term) return;
-    if (tab === this.me) this.settle(answer);
-    else this.announce({ answer });
+    if (!isOwner || term !== begun) return;
+    if (tab === me) settle(answer);
+    else announce({ answer });
   }
 
-  private settle({ number, value, failure }: Answer): void {
-    const waiting = this.waiting.get(number);
-    this.waiting.delete(number);
-    if (failure) waiting?.reject(new LakeSyncError(...failure));
-    else waiting?.resolve(value);
+  function settle({ number, value, failure }: Answer): void {
+    const answered = waiting.get(number);
+    waiting.delete(number);
+    if (failure) answered?.reject(new LakeSyncError(...failure));
+    else answered?.resolve(value);
   }
 
-  private named(number: number): Asked {
-    const [answered = number] = this.waiting.keys();
-    return { tab: this.me, number, answered, command: this.waiting.get(number)!.command };
+  function named(number: number): Asked {
+    const [answered = number] = waiting.keys();
+    return { tab: me, number, answered, command: waiting.get(number)!.command };
   }
 
-  private request(number: number): void {
+  function request(number: number): void {
     try {
-      this.post({ asked: this.named(number) });
+      post({ asked: named(number) });
     } catch (error) {
-      this.settle({ to: this.me, number, failure: failureOf(notSendable(error)) });
+      settle({ to: me, number, failure: failureOf(notSendable(error)) });
     }
   }
 
   /** Repeat what was not answered; if there is no sign of an owner, be it. */
-  private watch(): void {
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      if (this.isOwner || !this.waiting.size) return;
-      this.silences += 1;
-      const isVisible = this.browser.document?.visibilityState !== "hidden";
-      if (this.silences > SILENCES_MAX && isVisible) {
-        this.silences = 0;
-        this.queue({ steal: true });
+  function watch(): void {
+    timer ??= setTimeout(() => {
+      timer = undefined;
+      if (isOwner || !waiting.size) return;
+      silences += 1;
+      const isVisible = browser.document?.visibilityState !== "hidden";
+      if (silences > SILENCES_MAX && isVisible) {
+        silences = 0;
+        queue({ steal: true });
       }
-      for (const number of this.waiting.keys()) this.request(number);
-      this.watch();
+      for (const number of waiting.keys()) request(number);
+      watch();
     }, SILENT_MS);
   }
 
   // --- the lock -----------------------------------------------------------------------------------
 
-  private owns(): boolean {
-    return this.isOwner;
-  }
-
-  private get isClosed(): boolean {
-    return this.closing.signal.aborted;
+  function owns(): boolean {
+    return isOwner;
   }
 
   /** Hold a lock until the end; returns once it is held. */
-  private hold(key: string): Promise<void> {
+  function hold(own: string): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.browser
-        .locks!.request(key, () => {
-          resolve();
-          return new Promise<void>((end) => {
-            if (this.isClosed) end();
-            else this.closing.signal.addEventListener("abort", () => end());
-          });
-        })
-        .catch(reject);
+      const held = (): Promise<void> => {
+        resolve();
+        return over;
+      };
+      locks!.request(own, held).catch(reject);
     });
   }
 
   /** Try to own the client; returns whether this tab does. */
-  private campaign(options: LockOptions): Promise<boolean> {
+  function campaign(options: LockOptions): Promise<boolean> {
     return new Promise((resolve, reject) => {
-      this.browser
-        .locks!.request(this.key, options, async (lock) => {
-          if (!lock || this.isClosed) {
+      locks!
+        .request(key, options, async (lock) => {
+          if (!lock || isOver) {
             resolve(false);
             return;
           }
-          const end = new Promise<void>((release) => (this.release = release));
-          await this.begin();
+          const end = new Promise<void>((resolve) => (release = resolve));
+          await begin();
           resolve(true);
           await end;
         })
         .catch((error: unknown) => {
           // It was taken from this tab, or this tab has closed, or failed to begin.
-          this.abdicate();
+          abdicate();
           reject(error instanceof Error ? error : isClosed());
         });
     });
   }
 
   /** Wait for the lock, or take it. */
-  private queue(options?: LockOptions): void {
-    if (this.isClosed) return;
-    this.queued.abort();
-    this.queued = new AbortController();
-    this.campaign(options ?? { signal: this.queued.signal }).catch((error: unknown) => {
-      if (this.isClosed || !(error instanceof LakeSyncError)) return;
+  function queue(options?: LockOptions): void {
+    if (isOver) return;
+    queued.abort();
+    queued = new AbortController();
+    campaign(options ?? { signal: queued.signal }).catch((error: unknown) => {
+      if (isOver || !(error instanceof LakeSyncError)) return;
       // It could not begin; another tab may.
-      this.refuse(error);
-      this.refusal = null;
-      setTimeout(() => this.queue(), SILENT_MS);
+      refuse(error);
+      refusal = null;
+      setTimeout(() => queue(), SILENT_MS);
     });
   }
 
-  private async begin(): Promise<void> {
-    this.term = await this.member.own();
-    this.count = 0;
-    this.isOwner = true;
-    this.refusal = null;
-    this.announce();
-    for (const number of this.waiting.keys()) void this.serve(this.named(number));
-    void this.sweep();
+  async function begin(): Promise<void> {
+    term = await member.own();
+    count = 0;
+    isOwner = true;
+    refusal = null;
+    announce();
+    for (const number of waiting.keys()) void serve(named(number));
+    void sweep();
   }
 
   /** Forget the requests of tabs that are gone, and cannot repeat them. */
-  private async sweep(): Promise<void> {
-    const { locks } = this.browser;
-    if (!locks || !this.channel) return;
+  async function sweep(): Promise<void> {
+    if (!locks || !channel) return;
     const isGone = async (tabs: string[]): Promise<string[]> => {
       const { held = [] } = await locks.query();
-      return tabs.filter((tab) => !held.some(({ name }) => name === `${this.key} ${tab}`));
+      return tabs.filter((tab) => !held.some(({ name }) => name === `${key} ${tab}`));
     };
-    await this.member.forget(isGone).catch(() => undefined); // the next owner does it
+    await member.forget(isGone).catch(() => undefined); // the next owner does it
   }
 }
 
@@ -380,7 +384,7 @@ export class Tabs<News, Live> {
 function copied<T>(value: T, depth: number): T {
   if (typeof value !== "object" || value === null || depth > DEPTH_MAX) return value;
   if (Array.isArray(value)) return value.map((each) => copied<unknown>(each, depth + 1)) as T;
-  if (Object.getPrototypeOf(value) !== Object.prototype) return value;
+  if (!isPlain(value)) return value;
   return Object.fromEntries(
     Object.entries(value).map(([name, each]) => [name, copied<unknown>(each, depth + 1)]),
   ) as T;
