@@ -36,7 +36,7 @@ export function standingOf(status: Status, isOnline: boolean): Standing {
   if (error && ENDED.has(error.code)) return "ended";
   if (error) return "stuck";
   if (waiting) return "sending";
-  return (status as { readonly isLive?: boolean }).isLive ? "live" : "synced";
+  return status.isLive ? "live" : "synced";
 }
 
 const onNetwork = (listener: () => void): (() => void) => {
