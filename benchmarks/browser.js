@@ -231,4 +231,19 @@ bench.watches = async (rows, lists, edits) => {
   return waits;
 };
 
+// --- broadcasts -----------------------------------------------------------------------------------
+
+/** Show one row by a socket; `bench.shownAt` has when each text was in the page, since 1970. */
+bench.shows = async (options) => {
+  const client = await opened(options);
+  bench.shownAt = {};
+  client.watch({ table: "live" }, ([row]) => {
+    if (!row) return;
+    document.body.textContent = row.title;
+    bench.shownAt[row.title] = performance.timeOrigin + performance.now();
+  });
+  client.connect();
+  while (!client.status.isLive) await new Promise((resolve) => setTimeout(resolve, 10));
+};
+
 bench.isReady = true;

@@ -10,16 +10,20 @@ import gzip
 import statistics
 import subprocess
 import tempfile
-from contextlib import contextmanager
+import threading
+import time
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.entries import at_least, at_most, sized
+from lakesync.client import Client, HttpTransport, SyncLoop
 from tests.support.builders import insert, push
 from tests.support.chromium import Site, launched_in, playing, serve_site
 from tests.support.gateways import pusher, real_wall_clock
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
 from tests.support.repository import ROOT
+from tests.support.waiting import waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +40,7 @@ MEASURES: Final = (
     "clients/js/src/edits.ts",
     "clients/js/src/indexes.ts",
     "clients/js/src/json.ts",
+    "clients/js/src/loop.ts",
     "clients/js/src/merge.ts",
     "clients/js/src/messages.ts",
     "clients/js/src/owner.ts",
@@ -44,6 +49,7 @@ MEASURES: Final = (
     "clients/js/src/query.ts",
     "clients/js/src/react.ts",
     "clients/js/src/rows.ts",
+    "clients/js/src/socket.ts",
     "clients/js/src/state.ts",
     "clients/js/src/storage.ts",
     "clients/js/src/sync.ts",
@@ -67,6 +73,8 @@ WATCHED: Final = sized(100_000, 2_000)
 LISTS: Final = sized(2_000, 40)
 WATCH_EDITS: Final = sized(400, 5)
 WATCH_TARGET_MS: Final = 16
+BROADCASTS: Final = sized(40, 3)
+BROADCAST_MORE_MS: Final = 80
 _PUSHED: Final = 2_500
 _ENTRIES: Final = {
     "index": ("js_client_kb", 30, "the client with all that it does by itself"),
@@ -90,6 +98,7 @@ def run() -> list[Entry]:
             _applied(site),
             *_first_sync(site, gateway),
             _watched(site),
+            _broadcast(site, gateway),
         ]
 
 
@@ -264,6 +273,69 @@ def _watched(site: Site) -> Entry:
         f"an edit of one of them to the callback; median {statistics.median(waits):.2f} ms of "
         f"{WATCH_EDITS} edits",
     )
+
+
+# --- broadcasts -----------------------------------------------------------------------------------
+
+
+def _broadcast(site: Site, gateway: LocalGateway) -> Entry:
+    """Have a page and a Python client hear of the same edits, by sockets."""
+    heard: dict[str, float] = {}
+    options = {
+        "clientId": "page", "url": gateway.url, "socketUrl": gateway.socket_url,
+        "gateway": GATEWAY, "token": gateway.token("page"),
+    }  # fmt: skip
+    receipts: dict[str, float] = {}
+    with (
+        _opened(site) as page,
+        _device(gateway, "reader") as reader,
+        _device(gateway, "writer") as writer,
+        SyncLoop(reader, every_s=3_600),  # nobody polls meanwhile
+        reader.watch("SELECT title FROM live") as rows_of,
+    ):
+
+        def hear() -> None:
+            for rows in rows_of:
+                for row in rows:
+                    heard.setdefault(row["title"], time.time())
+
+        threading.Thread(target=hear, daemon=True).start()
+        page.evaluate("(options) => bench.shows(options)", options)
+        assert waited(lambda: reader.status.connected)
+        for number in range(BROADCASTS):
+            title = f"number {number}"
+            writer.insert("live", "r1", {"title": title}).unwrap()
+            writer.sync(mode="push").unwrap()
+            receipts[title] = time.time()
+            page.wait_for_function("(title) => title in bench.shownAt", arg=title)
+            assert waited(lambda title=title: title in heard)  # type: ignore[misc]  # its default
+        shown = page.evaluate("bench.shownAt")
+    in_page = [shown[title] - at * 1000 for title, at in receipts.items()]
+    in_python = [(heard[title] - at) * 1000 for title, at in receipts.items()]
+    median, other = statistics.median(in_page), statistics.median(in_python)
+    return at_most(
+        "js_broadcast_ms_p50",
+        median,
+        "ms",
+        round(max(other, 0) + BROADCAST_MORE_MS, 1),
+        f"from the writer's receipt until another page shows the edit, by a socket of JSON; the gateway of the tests "
+        f"notifies before it answers, hence below 0; a "
+        f"watch of the Python client in the same run {other:.1f} ms; {BROADCASTS} edits",
+    )
+
+
+@contextmanager
+def _device(gateway: LocalGateway, name: str) -> Iterator[Client]:
+    transport = HttpTransport(
+        gateway.url, GATEWAY, token=gateway.token(name), socket_url=gateway.socket_url
+    )
+    with (
+        closing(transport),
+        tempfile.TemporaryDirectory() as folder,
+        Client(Path(folder) / "client.db", client_id=name, transport=transport) as client,
+    ):
+        client.declare("live", {"title": "string"}).unwrap()
+        yield client
 
 
 if __name__ == "__main__":
