@@ -318,9 +318,9 @@ def _broadcast(site: Site, gateway: LocalGateway) -> Entry:
         median,
         "ms",
         round(max(other, 0) + BROADCAST_MORE_MS, 1),
-        f"from the writer's receipt until another page shows the edit, by a socket of JSON; the gateway of the tests "
-        f"notifies before it answers, hence below 0; a "
-        f"watch of the Python client in the same run {other:.1f} ms; {BROADCASTS} edits",
+        "from the writer's receipt until another page shows the edit, by a socket of JSON; the "
+        "gateway of the tests notifies before it answers, so it may be below 0; a watch of the "
+        f"Python client in the same run {other:.1f} ms; {BROADCASTS} edits",
     )
 
 
