@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesync.adapters.database import PlacedDelta, Position, RowImages, TableBatch
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.connectors import Change, SourceColumn, SourceTable, Unreadable
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
@@ -29,7 +30,8 @@ from lakesync.errors import (
 )
 from lakesync.flows.routes import keeper
 from lakesync.result import Err, Ok
-from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, World
+from lakesync.systems.objects import ObjectsDatabase
+from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, MortalEnd, World
 from tests.support.builders import delete, insert, update
 from tests.support.gateways import administrator
 from tests.support.lake import Killed
@@ -76,6 +78,14 @@ def expected(world: World, table: str = SOURCE_TABLE, **body: Any) -> dict[str, 
             mapped = view(map_state(to.map_of(table), state)) or {}
             rows[row_id] = {name: parse(raw) for name, raw in mapped.items()}
     return rows
+
+
+def gone_without_a_trace(world: World, row_id: str) -> None:
+    """Remove a row from the source as a filling does: there is no history of it."""
+    mark = world.source.mark(SOURCE_TABLE).unwrap()
+    world.source.put_rows(RowImages(SOURCE_TABLE, 0, mark + 1, {row_id: None})).unwrap()
+    world.source.restart(SOURCE_TABLE).unwrap()
+    world.source.put_rows(RowImages(SOURCE_TABLE, 0, mark + 9, {})).unwrap()
 
 
 @pytest.fixture
@@ -537,6 +547,36 @@ def test_dead_letters_are_counted_exactly_after_a_kill(writes: int, then: str) -
         world.poll()
 
         assert world.in_gateway() == {"r2": {"n": 2}}
+        letters = world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"]
+        assert (world.status()["deadLetters"], letters) == (0, [])
+
+
+@pytest.mark.law("Y9")
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_dead_letter_of_a_row_gone_without_a_trace_is_removed_after_a_kill(writes: int) -> None:
+    """Its deletion is found by comparing, and is not found again once it is durable."""
+    for last_happens in (False, True):
+        world = World()
+        objects = ObjectsDatabase(MemoryAdapter(), "", keeper(GATEWAY, "flow"))
+        world.by_hand.databases["warehouse", keeper(GATEWAY, "flow")] = MortalEnd(
+            objects, world.steps
+        )
+        schema = TableSchema(SOURCE_TABLE, (Column("n", "integer"),))
+        world.source.ensure_schema(schema).unwrap()
+        world.commit(insert("r1", table=SOURCE_TABLE, at=at(1), n=1))
+        world.commit(insert("r2", table=SOURCE_TABLE, at=at(2), n="no number"))
+        world.declare(destination={"database": "iceberg", "secret": "warehouse"})
+        world.poll()
+        assert world.status()["deadLetters"] == 1
+
+        gone_without_a_trace(world, "r2")
+        world.steps.left, world.steps.last_happens = writes, last_happens
+        with suppress(Killed):
+            world.poll()
+        world.steps.left = 1_000_000
+        world.poll()
+
+        assert set(world.rows(world.database())) == {"r1"}
         letters = world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"]
         assert (world.status()["deadLetters"], letters) == (0, [])
 

@@ -38,6 +38,7 @@ from lakesync.adapters.ledger_database import collector_paused
 from lakesync.connectors.pages import client_id_of, pushes_of, read_page, refused_in, stops_all
 from lakesync.connectors.port import FEED, Divisible, Stretch
 from lakesync.core.clock import doubled
+from lakesync.core.delta import Op
 from lakesync.core.messages import Push
 from lakesync.errors import InternalError, LakeSyncError, Retry
 from lakesync.result import Ok
@@ -172,17 +173,24 @@ class PagePusher:
         for row_id, error, table in read.refused:
             self._letters.add(table, row_id, error, None)
         rows, shaped = 0, self._route.shape(read.deltas)
+        if has_letters:
+            self._withdraw(read, shaped)
         for part in pushes_of(shaped, self._route.pages):
             self._hand_over(part, has_letters=has_letters)
             rows += len(part)
-        if has_letters:
-            # A row that no longer passes the filter lacks nothing at the destination.
-            refused = {(table, row_id) for row_id, _, table in read.refused}
-            there = refused | {(one.table, one.row_id) for one in shaped}
-            for table, row_id in {(one.table, one.row_id): None for one in read.deltas}:
-                if (table, row_id) not in there:
-                    self._letters.take_back(table, row_id)
         return rows
+
+    def _withdraw(self, read: Read, shaped: Sequence[Delta]) -> None:
+        """Remove the dead letters of rows of which nothing is delivered any more.
+
+        Before the push: some deletions are found from the rows that are at the destination, and
+        are not found again once they are durable.
+        """
+        stays = {(table, row_id) for row_id, _, table in read.refused}
+        stays |= {(one.table, one.row_id) for one in shaped if one.op is not Op.DELETE}
+        for table, row_id in {(one.table, one.row_id): None for one in read.deltas}:
+            if (table, row_id) not in stays:
+                self._letters.take_back(table, row_id)
 
     def _hand_over(self, deltas: Sequence[Delta], *, has_letters: bool) -> None:
         push = Push(self.client_id, tuple(enumerate(deltas)), trusted=True)
@@ -272,6 +280,9 @@ class Poll:
             Conflict: another process polls this connector; nothing more was saved.
         """
         self._goes_on = bool(state.poll_ms)
+        if state.dead_letters and (self._goes_on or state.begun):
+            # It may include letters that were removed before a crash or a fault.
+            state.dead_letters = len(self._letters)
         if not state.poll_ms or set(self._tables) <= set(state.finished):
             self._begin(state)
         for source in self._tables:
@@ -389,7 +400,6 @@ class Poll:
     def _take(self, state: PollState, read: Read) -> None:
         """Push a page: each row is accepted, or becomes a dead letter."""
         state.rows += self._pusher.push(read, has_letters=bool(state.dead_letters))
-        # After a crash the stored count may include letters that were removed.
         if self._letters.changed or (state.dead_letters and read.deltas):
             state.dead_letters = len(self._letters)
         if read.report:
