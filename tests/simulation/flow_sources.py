@@ -109,12 +109,12 @@ class Shop:
         self._world.count("flows: written at a source")
 
     def _delta(self, at: int) -> Delta:
-        random = self._random
+        random, refused = self._random, self._world.scenario.flow_refused
         row_id = f"r{random.randrange(self._world.scenario.rows):02}"
         late_ms = random.randrange(_LATE_MS) if random.random() < 0.2 else 0
         op = random.choice([Op.INSERT, Op.INSERT, Op.UPDATE, Op.UPDATE, Op.DELETE])
         values: dict[str, Any] = {
-            NUMBERS: NO_NUMBER if random.random() < 0.08 else random.randrange(20),
+            NUMBERS: NO_NUMBER if random.random() < refused else random.randrange(20),
             "title": f"t{self._world.number()}",
             "region": random.choice(REGIONS),
         }
@@ -269,7 +269,7 @@ def plan_of(flows: Flows, shop: Shop) -> None:
     sometime(shop.grow)
     for _ in range(random.choice([0, 1, world.scenario.flow_forgets])):
         sometime(lambda: shop.forget(flows.read_to))
-    for _ in range(random.choice([0, 0, 1, 2])):
+    for _ in range(random.choice([0, 0, 1, 2]) + world.scenario.flow_fillings):
         sometime(shop.fill_anew)
     if random.random() < 0.2:
         at_ms = int(random.random() * span_ms)

@@ -225,6 +225,10 @@ class Scenario:
     """How often one is paused, resumed, run, or has all brought again."""
     flows_away: float = 0.0
     """How often, for each of their databases and tenth of the time, it is away."""
+    flow_fillings: int = 0
+    """How often a source is filled anew, beside what is drawn."""
+    flow_refused: float = 0.08
+    """Which share of a source's rows has no number, and is refused."""
     flow_large_rows: int = 0
     """From how many rows ahead on a table is read by a job; 0 for never."""
     javascript: bool = False

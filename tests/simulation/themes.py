@@ -700,6 +700,15 @@ LARGE_FLOWS: dict[str, Any] = {
     "faults.crash_function": 0.02,
 }
 """There is much ahead of them, so that jobs are asked for, and die."""
+REFUSED_FLOWS: dict[str, Any] = {
+    **LARGE_FLOWS,
+    "flow_large_rows": 0,
+    "flow_writes": 6,
+    "flow_fillings": 4,
+    "flow_refused": 0.4,
+    "faults.crash_function": 0.05,
+}
+"""Many rows are refused, and leave their source without a trace."""
 SLOW_FLOWS: dict[str, Any] = {
     **FLOWS,
     "flow_changes": 12,

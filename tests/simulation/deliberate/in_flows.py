@@ -9,7 +9,7 @@ from lakesync.adapters.file_database import FileTables, definition_of
 from lakesync.buffer.admin_stores import ItemConnectors
 from lakesync.connectors.connector_admin import ConnectorAdmin
 from lakesync.connectors.large_polls import _LargeTable
-from lakesync.connectors.poll import Poll
+from lakesync.connectors.poll import PagePusher, Poll
 from lakesync.connectors.state import DeadLetters
 from lakesync.core.column_map import NO_MAP
 from lakesync.core.delta import Op
@@ -17,7 +17,7 @@ from lakesync.flows import database_sources
 from lakesync.flows.database_sources import LedgerSource
 from lakesync.flows.shaping import Shaping
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FLOWS, LARGE_FLOWS, SLOW_FLOWS
+from tests.simulation.themes import FLOWS, LARGE_FLOWS, REFUSED_FLOWS, SLOW_FLOWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,3 +180,22 @@ def rows_dated_when_read() -> list[Replaced]:
         return replace(page, changes=changes)
 
     return [(LedgerSource, "_history", history)]
+
+
+@deliberate("a dead letter is removed once its row's deletion is pushed, or never", REFUSED_FLOWS)
+def letters_go_behind_deletions() -> list[Replaced]:
+    push, withdraw = PagePusher.push, PagePusher._withdraw
+    waiting: list[tuple[PagePusher, Read, Sequence[Delta]]] = []
+
+    def withdrawn(self: PagePusher, read: Read, shaped: Sequence[Delta]) -> None:
+        waiting.append((self, read, shaped))
+
+    def pushed(self: PagePusher, read: Read, *, has_letters: bool) -> int:
+        rows = push(self, read, has_letters=has_letters)
+        mine = [one for one in waiting if one[0] is self]
+        for one in mine:
+            waiting.remove(one)
+            withdraw(*one)
+        return rows
+
+    return [(PagePusher, "push", pushed), (PagePusher, "_withdraw", withdrawn)]
