@@ -10,14 +10,17 @@ import runpy
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.infrastructure.stack import functions
 from tests.support.repository import ROOT
 from tests.support.some import some
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 LOCKS = sorted(
@@ -261,3 +264,61 @@ def test_job_script_runs_the_job_from_its_embedded_bundle(tmp_path: Path) -> Non
     )
 
     assert answer.stdout.splitlines() == ["True", "['--lake_bucket', 'lake']"], answer.stderr
+
+
+PROVIDED_BY_LAMBDA = {"boto3", "botocore", "jmespath", "s3transfer", "urllib3", "dateutil", "six"}
+IMPORTS_WITHOUT = """
+import ast, importlib, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"no layer of the function has {{name}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+for module in {modules!r}:
+    importlib.import_module(module)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(functions()))
+def test_function_imports_only_what_its_layers_have(name: str) -> None:
+    """The packages that no layer of it has are not there; those of other layers are blocked."""
+    properties = functions()[name]
+    layers = str(properties["Layers"])  # some are there by a condition
+    own = {layer for layer in LAYERS if f"'{layer}'" in layers}
+    blocked = _packages(LAYERS.keys() - own) - _packages(own) - PROVIDED_BY_LAMBDA
+    app = (ROOT / properties["CodeUri"] / "app.py").read_text()
+    modules = [
+        f"{node.module}.{each.name}" if node.module == "lakesync.runtime" else str(node.module)
+        for node in ast.walk(ast.parse(app))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("lakesync")
+        for each in node.names
+    ]
+
+    assert modules
+    code = IMPORTS_WITHOUT.format(blocked=blocked, modules=sorted({*modules}))
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT / "layers" / "lakesync" / "python"), "PATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2_000:]
+
+
+LAYERS = {
+    f"{path.stem.removeprefix('layer-').title()}Layer": path
+    for path in LOCKS
+    if path.stem.startswith("layer-")
+}
+
+
+def _packages(layers: Iterable[str]) -> set[str]:
+    """Return the top-level modules of the packages of layers, by the tests' own environment."""
+    packages = {package for layer in layers if layer in LAYERS for package in pins(LAYERS[layer])}
+    modules = packages_distributions()
+    return {
+        module
+        for module, names in modules.items()
+        if packages & {name.lower().replace("_", "-") for name in names}
+    }

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NO_ANSWER: Final = "the function that reaches databases did not answer in time; try again"
+"""Said of a question that was passed on, for want of an answer."""
 ANYWHERE: Final = ("0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128")
 """For a program on its user's machine, which connects where the user says."""
 ADDRESSES_TRIED_MAX: Final = 3

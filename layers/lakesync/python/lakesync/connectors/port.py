@@ -276,10 +276,6 @@ class ConnectorType:
 # --- what the operator allows ---------------------------------------------------------------------
 
 
-NO_ANSWER: Final = "the function that reaches databases did not answer in time; try again"
-"""Said of a question that was passed on, for want of an answer."""
-
-
 class Outside(NamedTuple):
     """The hosts and other means that the operator allows."""
 

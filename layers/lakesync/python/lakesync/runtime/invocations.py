@@ -11,7 +11,7 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.connectors.port import NO_ANSWER
+from lakesync.adapters.network import NO_ANSWER
 from lakesync.core.destinations import ICEBERG
 from lakesync.core.flows import LAKES, DatabaseSource, flow_from_stored, flow_to_stored
 from lakesync.errors import LakeSyncError, SourceUnavailable, ValidationFailed

@@ -13,13 +13,8 @@ from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lakesync.connectors.port import (
-    NO_ANSWER,
-    ConnectorType,
-    SourceColumn,
-    SourceTable,
-    Storage,
-)
+from lakesync.adapters.network import NO_ANSWER
+from lakesync.connectors.port import ConnectorType, SourceColumn, SourceTable, Storage
 from lakesync.connectors.registry import configured, connector_type
 from lakesync.core.flows import DATABASES, place_of_type
 from lakesync.errors import (
