@@ -148,7 +148,7 @@ def test_late_commit_does_not_restore_a_deleted_row(
     arrived, released, run = Event(), Event(), late._transactions.run
 
     def run_late(work: Any) -> Any:
-        if not isinstance(work, partial) or work.func.__name__ != "_insert_part":
+        if not isinstance(work, partial) or work.func.__name__ != "_insert_locked":
             return run(work)
 
         def waiting(cursor: Any, ledger: Any) -> Any:
