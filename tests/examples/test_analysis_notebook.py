@@ -68,7 +68,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderLake:
     for commit, deltas in ((TIMETABLE, inserts), (LANDED, updates)):
         placed = [PlacedDelta(Position(commit, n), delta) for n, delta in enumerate(deltas)]
         folder.put_changes(TABLE, placed, types)
-    monkeypatch.setattr("lakesync.analysis.Lake", lambda *_: folder.of())
+    monkeypatch.setattr("lakesync.analysis.lake.Lake", lambda *_: folder.of())
     monkeypatch.setenv("LAKESYNC_STACK", "demo")
     monkeypatch.setenv("LAKESYNC_GATEWAY", "acme")
     return folder

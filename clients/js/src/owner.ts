@@ -131,6 +131,10 @@ export interface Owner {
   /** Forget tabs that are gone. */
   forget(isGone: (tabs: string[]) => Promise<string[]>): Promise<void>;
   stop(): void;
+  /** Apply a broadcast; whether to sync now, or after a while. */
+  hear(page: Page): Promise<"done" | "wake" | "later">;
+  /** Let the next sync try at once what was stopped on its way. */
+  hurry(): void;
 }
 
 /**
@@ -292,6 +296,8 @@ export function ownerOf(
       loop.edited();
       return done.result;
     },
+    hear,
+    hurry: () => syncer.hurry(),
     forget: async (isGone) => (await isGone(loop.tabs())).forEach(loop.disconnect),
     stop: () => {
       stopping.abort();

@@ -28,9 +28,9 @@ import { Client, type QueriedRow, type Result } from "../src/index.js";
 import { LakeSyncError } from "../src/errors.js";
 import { deltaId, type Delta, type State } from "../src/merge.js";
 import { readPage } from "../src/messages.js";
+import type { Owner } from "../src/owner.js";
 import { fold, known, rowKey, type Entry, type Row } from "../src/state.js";
 import type { Storage } from "../src/storage.js";
-import type { Syncer, Syncing } from "../src/sync.js";
 
 type Fields = Record<string, any>;
 
@@ -40,7 +40,7 @@ const TURNS_MAX = 200;
 /** What is behind a client's API. */
 interface Inside {
   readonly storage: Storage;
-  readonly owner: { readonly syncer: Syncer; run<T>(syncing: Syncing<T>): Promise<T> };
+  readonly owner: Owner;
 }
 
 /** One process with its client. */
@@ -207,13 +207,13 @@ function done(life: Life, request: Fields): Promise<Fields> | Fields {
     case "answer":
       return life.answer(request);
     case "hurry":
-      owner.syncer.hurry();
+      owner.hurry();
       return {};
     case "call":
       return life.until(() => call(life, request.method as string, request.given as unknown[]));
     case "hear": {
       const page = { ...request.page, first: request.first, previous: request.previous };
-      return life.until(() => owner.run(owner.syncer.hear(readPage(page))));
+      return life.until(async () => (await owner.hear(readPage(page))) === "done");
     }
     case "position": {
       const { cursor, snapshot, mode, epoch, scope, schemasOf } = storage.memory.position;
