@@ -131,8 +131,8 @@ export interface Owner {
   /** Forget tabs that are gone. */
   forget(isGone: (tabs: string[]) => Promise<string[]>): Promise<void>;
   stop(): void;
-  /** Apply a broadcast; whether to sync now, or after a while. */
-  hear(page: Page): Promise<"done" | "wake" | "later">;
+  /** Apply a broadcast, whatever else is under way; whether nothing is left to pull. */
+  apply(page: Page): Promise<boolean>;
   /** Let the next sync try at once what was stopped on its way. */
   hurry(): void;
 }
@@ -296,7 +296,7 @@ export function ownerOf(
       loop.edited();
       return done.result;
     },
-    hear,
+    apply: (page) => run(syncer.hear(page)),
     hurry: () => syncer.hurry(),
     forget: async (isGone) => (await isGone(loop.tabs())).forEach(loop.disconnect),
     stop: () => {

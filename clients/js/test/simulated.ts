@@ -213,7 +213,7 @@ function done(life: Life, request: Fields): Promise<Fields> | Fields {
       return life.until(() => call(life, request.method as string, request.given as unknown[]));
     case "hear": {
       const page = { ...request.page, first: request.first, previous: request.previous };
-      return life.until(async () => (await owner.hear(readPage(page))) === "done");
+      return life.until(() => owner.apply(readPage(page)));
     }
     case "position": {
       const { cursor, snapshot, mode, epoch, scope, schemasOf } = storage.memory.position;
