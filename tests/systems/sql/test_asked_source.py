@@ -9,8 +9,9 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.adapters.network import NO_ANSWER
 from lakesync.buffer.memory_buffer import MemoryBuffer
-from lakesync.connectors.port import NO_ANSWER, Outside, SourceColumn, SourceTable
+from lakesync.connectors.port import Outside, SourceColumn, SourceTable
 from lakesync.connectors.registry import Definition, configured, connector_type
 from lakesync.declare.flows import read_connector
 from lakesync.errors import AdapterUnreachable, LakeSyncError, ValidationFailed
