@@ -18,6 +18,7 @@ import { canonical } from "./json.js";
 import { Side, type Changing } from "./side.js";
 import { max, min } from "./stamp.js";
 import type { Entry } from "./state.js";
+import { doubled } from "./waits.js";
 
 export type Data = Readonly<Record<string, unknown>>;
 
@@ -363,7 +364,7 @@ export class Actions {
       if (!code) put(key, { ...action, status: "done", data: data ?? {}, code, reason: "" });
       else if (retryable !== true) put(key, ended(action, fault(code, message)));
       else {
-        const ceiling = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(action.attempts, 16));
+        const ceiling = doubled(RETRY_MS_MIN, RETRY_MS_MAX, action.attempts);
         const wait = Math.max(RETRY_MS_MIN, (ceiling * (1 + Math.random())) / 2);
         put(key, { ...action, code, reason: message, dueMs: this.now + wait });
       }

@@ -8,6 +8,7 @@
 import type { Client } from "./client.js";
 import { LakeSyncError } from "./errors.js";
 import { Http } from "./http.js";
+import { doubled } from "./waits.js";
 
 const SOON_MS = 50;
 const WAIT_MS_MIN = 1_000;
@@ -95,7 +96,7 @@ export class Background {
     } catch (error) {
       if (!(error instanceof LakeSyncError)) throw error;
       this.failures += 1;
-      const ceiling = Math.min(WAIT_MS_MAX, WAIT_MS_MIN * 2 ** Math.min(this.failures, 16));
+      const ceiling = doubled(WAIT_MS_MIN, WAIT_MS_MAX, this.failures);
       this.plan(Math.max(error.retryAfterS * 1_000, ceiling * (0.5 + Math.random() / 2)));
       throw error;
     }

@@ -6,15 +6,13 @@
  * start, and follows the client; the client's own database stays the only one that must last.
  */
 
-import type { Client, QueriedRow } from "./client.js";
+import type { Client, QueriedRow, Result } from "./client.js";
 import { fault, LakeSyncError } from "./errors.js";
 import type { SqlCell, SqlTable, TableChange } from "./sqlite-engine.js";
 import type { Answers, Message, Port } from "./sqlite-port.js";
 
 export type { SqlCell, SqlTable };
 export type SqlRow = Readonly<Record<string, SqlCell>>;
-type Result<T> =
-  { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: LakeSyncError };
 
 export interface SqlOptions {
   /** The tables that SQL sees: `{ todos: { columns: ["done"], indexes: [["list", "n"]] }, lists: {} }`. */

@@ -7,11 +7,15 @@ const BACKOFF_MS_MAX = 300_000;
 /** After an answer that is not the gateway's: its user may have logged in since. */
 const FOREIGN_MS_MAX = 15_000;
 
+/** `first`, doubled once for each failure, and at most `most`. */
+export const doubled = (first: number, most: number, failures: number): number =>
+  Math.min(most, first * 2 ** Math.min(failures, 16));
+
 /** The wait after the last of some failures, in milliseconds. */
 export function waitAfter(error: LakeSyncError, failures: number): number {
   const most = error.isForeign ? FOREIGN_MS_MAX : BACKOFF_MS_MAX;
   const least = Math.min(error.retryAfterS * 1_000, most);
-  const ceiling = Math.min(most, BACKOFF_MS_MIN * 2 ** Math.min(failures, 16));
+  const ceiling = doubled(BACKOFF_MS_MIN, most, failures);
   return error.retry === "never"
     ? most / 2
     : Math.max(least, Math.min(most, least + Math.random() * ceiling));

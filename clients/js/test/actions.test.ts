@@ -6,7 +6,8 @@ import { test } from "node:test";
 import "fake-indexeddb/auto";
 
 import { Actions } from "../src/actions.js";
-import { Client, LakeSyncError, type Result } from "../src/index.js";
+import { Client } from "../src/index.js";
+import { errorOf, valueOf } from "./results.js";
 
 type Fields = Record<string, any>;
 
@@ -81,18 +82,6 @@ async function opened({
     Client.open({ ...address, name, inMemory, fetch: gateway.fetch, ...more }),
   );
   return { client, actions: new Actions(client), gateway, name };
-}
-
-async function valueOf<T>(asked: Promise<Result<T>>): Promise<T> {
-  const result = await asked;
-  if (!result.ok) throw result.error;
-  return result.value;
-}
-
-async function errorOf(asked: Promise<Result<unknown>>): Promise<LakeSyncError> {
-  const result = await asked;
-  assert.ok(!result.ok);
-  return result.error;
 }
 
 const lost = (): never => {

@@ -7,7 +7,8 @@ import { test } from "node:test";
 import "fake-indexeddb/auto";
 
 import { attachmentOf, Attachments } from "../src/attachments.js";
-import { Client, LakeSyncError, type Result } from "../src/index.js";
+import { Client } from "../src/index.js";
+import { errorOf, valueOf } from "./results.js";
 
 type Fields = Record<string, any>;
 
@@ -116,18 +117,6 @@ async function opened({
   const address = { url: "https://gateway.example", gateway: "g1", clientId: "c1", token: "t" };
   const client = await valueOf(Client.open({ ...address, name, inMemory, fetch: gateway.fetch }));
   return { client, attachments: new Attachments(client), gateway, name };
-}
-
-async function valueOf<T>(asked: Promise<Result<T>>): Promise<T> {
-  const result = await asked;
-  if (!result.ok) throw result.error;
-  return result.value;
-}
-
-async function errorOf(asked: Promise<Result<unknown>>): Promise<LakeSyncError> {
-  const result = await asked;
-  assert.ok(!result.ok);
-  return result.error;
 }
 
 const bytesOf = async (blob: Blob): Promise<Buffer> => Buffer.from(await blob.arrayBuffer());

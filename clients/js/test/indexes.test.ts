@@ -6,6 +6,7 @@ import { test } from "node:test";
 import "fake-indexeddb/auto";
 
 import { Client, type Query } from "../src/index.js";
+import { makeFirstLayout, valueOf } from "./results.js";
 
 const COLUMNS = { n: "integer", done: "boolean", at: "timestamp", title: "string" } as const;
 const INDEXES = [["done"], ["done", "n"], ["n"], ["at", "title"], ["title", "done", "at"]];
@@ -14,14 +15,6 @@ let number = 0;
 async function opened(name = `indexes ${number++}`): Promise<Client> {
   const address = { url: "https://gateway.example", gateway: "g1", clientId: "c1", token: "t" };
   return valueOf(Client.open({ ...address, name }));
-}
-
-async function valueOf<T>(
-  asked: Promise<{ ok: true; value: T } | { ok: false; error: Error }>,
-): Promise<T> {
-  const result = await asked;
-  if (!result.ok) throw result.error;
-  return result.value;
 }
 
 /** A generator of numbers that is the same in each run. */
@@ -190,12 +183,7 @@ test("a database that was made before there were indexes is opened, and gets the
   const name = "indexes of old";
   const opening = indexedDB.open(name, 1);
   opening.onupgradeneeded = () => {
-    for (const store of ["position", "tables", "outbox", "journal", "conflicts"]) {
-      opening.result.createObjectStore(store);
-    }
-    const rows = opening.result.createObjectStore("rows");
-    rows.createIndex("marks", "marks", { multiEntry: true });
-    rows.createIndex("age", ["table", "generation"]);
+    makeFirstLayout(opening.result);
   };
   await new Promise((done) => (opening.onsuccess = done));
   opening.result.close();

@@ -7,16 +7,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import "fake-indexeddb/auto";
 import initialise from "@sqlite.org/sqlite-wasm";
 
-import { Client, type Result } from "../src/index.js";
+import { Client } from "../src/index.js";
 import { serve } from "../src/sqlite-port.js";
 import { Sql, type SqlRow, type SqlTable } from "../src/sqlite.js";
+import { valueOf } from "./results.js";
 
 const sqlite = await initialise();
-
-function valueOf<T>(result: Result<T>): T {
-  if (!result.ok) throw result.error;
-  return result.value;
-}
 
 /** A client without a gateway, and SQL over its tables. */
 async function opened(
@@ -26,8 +22,8 @@ async function opened(
     lists: {},
   },
 ): Promise<{ client: Client; sql: Sql }> {
-  const client = valueOf(
-    await Client.open({
+  const client = await valueOf(
+    Client.open({
       url: "http://localhost",
       gateway: "g1",
       clientId: `c${Math.random()}`,
@@ -40,7 +36,7 @@ async function opened(
     database: new sqlite.oo1.DB(":memory:"),
     isOnDisk: false,
   }));
-  const sql = valueOf(await Sql.open(client, { tables, worker: port2 }));
+  const sql = await valueOf(Sql.open(client, { tables, worker: port2 }));
   context.after(() => {
     sql.close();
     client.close();
@@ -52,27 +48,27 @@ async function opened(
 test("a query sees every edit that was answered before", async (context) => {
   const { client, sql } = await opened(context);
   for (let n = 0; n < 50; n += 1) {
-    valueOf(await client.insert("todos", `r${n % 7}`, { n, done: n % 2 === 0, list: "l1" }));
-    const [row] = valueOf(await sql.query("SELECT max(n) AS n, count(*) AS rows FROM todos"));
+    await valueOf(client.insert("todos", `r${n % 7}`, { n, done: n % 2 === 0, list: "l1" }));
+    const [row] = await valueOf(sql.query("SELECT max(n) AS n, count(*) AS rows FROM todos"));
     assert.deepEqual(row, { n, rows: Math.min(n + 1, 7) });
   }
-  valueOf(await client.delete("todos", "r0"));
-  assert.deepEqual(valueOf(await sql.query("SELECT count(*) AS rows FROM todos")), [{ rows: 6 }]);
+  await valueOf(client.delete("todos", "r0"));
+  assert.deepEqual(await valueOf(sql.query("SELECT count(*) AS rows FROM todos")), [{ rows: 6 }]);
 });
 
 test("tables are joined, and values are cells", async (context) => {
   const { client, sql } = await opened(context);
-  valueOf(await client.declare("todos", { size: "integer", photo: "bytes" }));
+  await valueOf(client.declare("todos", { size: "integer", photo: "bytes" }));
   const photo = new Uint8Array([0, 255]);
-  valueOf(await client.insert("lists", "l1", { title: 'it\'s "quoted" \u{1f600}\u0000' }));
-  valueOf(
-    await client.insert("todos", "r1", {
+  await valueOf(client.insert("lists", "l1", { title: 'it\'s "quoted" \u{1f600}\u0000' }));
+  await valueOf(
+    client.insert("todos", "r1", {
       list: "l1", done: true, tags: ["a", { k: 1 }], size: 2n ** 62n, photo, empty: null,
     }), // prettier-ignore
   );
 
-  const rows = valueOf(
-    await sql.query(
+  const rows = await valueOf(
+    sql.query(
       `SELECT l.title, t.done, t.tags, t.size, t.photo, t.empty
        FROM todos AS t JOIN lists AS l ON l._row_id = t.list WHERE l.title = ?`,
       ['it\'s "quoted" \u{1f600}\u0000'],
@@ -89,12 +85,12 @@ test("tables are joined, and values are cells", async (context) => {
 
 test("a declared index is used", async (context) => {
   const { sql } = await opened(context);
-  const plan = valueOf(
-    await sql.query("WITH x AS (SELECT 1) SELECT * FROM todos WHERE list = 'l1' ORDER BY n"),
+  const plan = await valueOf(
+    sql.query("WITH x AS (SELECT 1) SELECT * FROM todos WHERE list = 'l1' ORDER BY n"),
   );
   assert.deepEqual(plan, []);
-  const [step] = valueOf(
-    await sql.query("SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'todos' AND name LIKE 'lakesync%'"), // prettier-ignore
+  const [step] = await valueOf(
+    sql.query("SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'todos' AND name LIKE 'lakesync%'"), // prettier-ignore
   );
   assert.deepEqual(step, { name: "lakesync todos 0" });
 });
@@ -112,11 +108,11 @@ for (const statement of [
 ]) {
   test(`it refuses ${JSON.stringify(statement)}`, async (context) => {
     const { client, sql } = await opened(context);
-    valueOf(await client.insert("todos", "r1", { n: 1 }));
+    await valueOf(client.insert("todos", "r1", { n: 1 }));
     const values = statement === "SELECT ?" ? [1, 2] : [];
     const refused = await sql.query(statement, values);
     assert.equal(!refused.ok && refused.error.code, "VALIDATION_ERROR");
-    assert.deepEqual(valueOf(await sql.query("SELECT n FROM todos")), [{ n: 1 }]);
+    assert.deepEqual(await valueOf(sql.query("SELECT n FROM todos")), [{ n: 1 }]);
   });
 }
 
@@ -124,16 +120,16 @@ test("an answer of too many rows is refused", async (context) => {
   const { sql } = await opened(context);
   const counted = (rows: number): string =>
     `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${rows}) SELECT i FROM n`;
-  assert.equal(valueOf(await sql.query(counted(100_000))).length, 100_000);
+  assert.equal((await valueOf(sql.query(counted(100_000)))).length, 100_000);
   const refused = await sql.query(counted(100_001));
   assert.match(refused.ok ? "" : refused.error.message, /at most 100000 rows/);
 });
 
 test("columns that differ in case are one, and rows keep their ids", async (context) => {
   const { client, sql } = await opened(context);
-  valueOf(await client.insert("todos", "r1", { Title: "a" }));
-  valueOf(await client.insert("todos", "R1", { Title: "b" }));
-  assert.deepEqual(valueOf(await sql.query("SELECT _row_id, title FROM todos ORDER BY 1")), [
+  await valueOf(client.insert("todos", "r1", { Title: "a" }));
+  await valueOf(client.insert("todos", "R1", { Title: "b" }));
+  assert.deepEqual(await valueOf(sql.query("SELECT _row_id, title FROM todos ORDER BY 1")), [
     { _row_id: "R1", Title: "b" },
     { _row_id: "r1", Title: "a" },
   ]);
@@ -146,13 +142,13 @@ test("a watch is told each other answer once, and not after its end", async (con
     told.push(rows),
   );
   await until(() => told.length === 1);
-  valueOf(await client.insert("todos", "r1", { done: true }));
+  await valueOf(client.insert("todos", "r1", { done: true }));
   await until(() => told.length === 2);
-  valueOf(await client.insert("todos", "r2", { done: false }));
-  valueOf(await client.insert("todos", "r3", { done: true }));
+  await valueOf(client.insert("todos", "r2", { done: false }));
+  await valueOf(client.insert("todos", "r3", { done: true }));
   await until(() => told.length === 3);
   end();
-  valueOf(await client.insert("todos", "r4", { done: true }));
+  await valueOf(client.insert("todos", "r4", { done: true }));
   await sql.query("SELECT 1");
   await sleep(10);
   assert.deepEqual(told, [[{ rows: 0 }], [{ rows: 1 }], [{ rows: 2 }]]);
@@ -169,8 +165,8 @@ test("what is asked of a closed copy is refused", async (context) => {
 });
 
 test("a table that SQLite cannot have is refused", async () => {
-  const client = valueOf(
-    await Client.open({
+  const client = await valueOf(
+    Client.open({
       url: "http://localhost",
       gateway: "g",
       clientId: "c",

@@ -9,6 +9,7 @@ import type { Client, Status } from "../src/index.js";
 import { PROTOCOL } from "../src/tabs.js";
 import { Browsers, endAll, until, type Tab } from "./browsers.js";
 import { Gateway } from "./fakegateway.js";
+import { makeFirstLayout } from "./results.js";
 
 const NAME = "lakesync test browser";
 
@@ -383,12 +384,7 @@ test("an older release's database keeps its edits", async () => {
   await new Promise<void>((resolve) => {
     const opening = browsers.indexedDB.open(NAME, 1);
     opening.onupgradeneeded = () => {
-      for (const store of ["position", "tables", "outbox", "journal", "conflicts"]) {
-        opening.result.createObjectStore(store);
-      }
-      const rows = opening.result.createObjectStore("rows");
-      rows.createIndex("marks", "marks", { multiEntry: true });
-      rows.createIndex("age", ["table", "generation"]);
+      makeFirstLayout(opening.result);
       opening.transaction!.objectStore("outbox").put(kept, "0000000000000005");
     };
     opening.onsuccess = () => {

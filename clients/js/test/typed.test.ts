@@ -6,6 +6,7 @@ import { test } from "node:test";
 import "fake-indexeddb/auto";
 
 import { Client, createClient, type DeclaredColumns, type QueriedRow } from "../src/index.js";
+import { valueOf } from "./results.js";
 
 const TYPES: DeclaredColumns = {
   title: "string", weight: "number", done: "boolean", tags: "json", n: "integer",
@@ -40,14 +41,6 @@ async function opened({ inMemory = false, name = `typed ${number++}`, schemas }:
       new Response(JSON.stringify((url as string).endsWith("pull") ? page : schemas)),
   });
   assert.ok(result.ok);
-  return result.value;
-}
-
-async function valueOf<T>(
-  asked: Promise<{ ok: true; value: T } | { ok: false; error: Error }>,
-): Promise<T> {
-  const result = await asked;
-  if (!result.ok) throw result.error;
   return result.value;
 }
 
