@@ -268,7 +268,7 @@ def test_job_script_runs_the_job_from_its_embedded_bundle(tmp_path: Path) -> Non
 
 PROVIDED_BY_LAMBDA = {"boto3", "botocore", "jmespath", "s3transfer", "urllib3", "dateutil", "six"}
 IMPORTS_WITHOUT = """
-import ast, importlib, sys
+import importlib, sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
